@@ -1,0 +1,78 @@
+// Settings: the values of one run, after defaults, command line and validation. What each means is in settings_table.cc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gimbal {
+
+// Plain values; read-only after parsing. Empty strings and -1 mean "derive it", as the table says per setting.
+struct Settings {
+  // Model and loading
+  std::string model_path;         // --model-path (--model)
+  std::string tokenizer_path;     // --tokenizer-path; empty: model_path
+  std::string load_format;        // --load-format auto|safetensors|dummy
+  std::string served_model_name;  // --served-model-name; empty: last part of model_path
+  std::string chat_template;      // --chat-template auto|kimi-k2|kimi-k2-thinking|kimi-k2.5|kimi-k2.6
+  double latent_norm_eps = -1;    // --latent-norm-eps of q_a/kv_a norms; -1: rms_norm_eps of config.json
+  int64_t weight_seed = 0;        // --weight-seed of dummy weights
+
+  // Server
+  std::string host;
+  int64_t port = 0;
+  int64_t max_queued_requests = 0;  // --max-queued-requests
+  int64_t max_body_bytes = 0;       // --max-body-bytes
+  int64_t max_connections = 0;      // --max-connections
+  double idle_timeout_s = 0;        // --idle-timeout-s of a connection
+  double request_timeout_s = 0;     // --request-timeout-s for receiving head and body of one request
+  double drain_timeout_s = 0;       // --drain-timeout-s after SIGTERM
+
+  // Memory and scheduling
+  int64_t context_length = -1;        // --context-length; -1: max_position_embeddings
+  int64_t page_size = 0;              // --page-size, tokens
+  double mem_fraction_static = 0;     // --mem-fraction-static
+  int64_t max_total_tokens = -1;      // --max-total-tokens of KV; -1: from memory
+  int64_t max_running_requests = -1;  // --max-running-requests
+  int64_t chunked_prefill_size = 0;   // --chunked-prefill-size; -1: whole prompts
+  std::string kv_cache_dtype;         // --kv-cache-dtype auto|float32
+
+  // Computation
+  std::string device;               // --device cpu|auto
+  int64_t num_threads = -1;         // --threads; -1: usable processors
+  std::string activation_dtype;     // --activation-dtype float32
+  bool deterministic = false;       // --deterministic (--enable-deterministic-inference)
+  std::string op_backend;           // --op-backend auto|cpu|reference
+  std::string attention_backend;    // --attention-backend auto|cpu|reference
+  std::string moe_runner_backend;   // --moe-runner-backend auto|cpu_simd|reference
+  int64_t tp_size = 1;              // the parallel sizes: only 1 is offered by this build
+  int64_t pp_size = 1;
+  int64_t dp_size = 1;
+  int64_t ep_size = 1;
+
+  // generate, score
+  std::string prompt;              // --prompt
+  std::string input;               // --input FILE.jsonl
+  std::string output;              // --output FILE.jsonl (score) or folder (synth)
+  int64_t max_new_tokens = 0;      // --max-new-tokens
+  double temperature = 0;          // --temperature
+  double top_p = 1;                // --top-p
+  int64_t top_k = 0;               // --top-k
+  double min_p = 0;                // --min-p
+  int64_t seed = 0;                // --seed, of sampling and of synth
+  bool ignore_eos = false;         // --ignore-eos
+  int64_t top_logits = 0;          // --top-logits
+
+  // synth
+  std::string model_config;   // --model-config FILE
+  std::string quantization;   // --quantization int4|bf16|fp8 (synth); read from the config elsewhere
+  int64_t shard_bytes = 0;    // --shard-bytes
+
+  // General
+  std::string log_level;  // --log-level
+  bool print_json = false;  // --json
+  // Printed once at start and shown by /server_info: aliases that were mapped, flags accepted without effect, derived defaults.
+  std::vector<std::string> notes;
+};
+
+}  // namespace gimbal
