@@ -18,6 +18,9 @@ target_include_directories(gimbal_compile_options INTERFACE ${CMAKE_SOURCE_DIR}/
 # No contraction: a*b+c is fused only where the code says so, so that every compiler gives the same bits.
 target_compile_options(gimbal_compile_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -ffp-contract=off)
 target_compile_definitions(gimbal_compile_options INTERFACE SPDLOG_FMT_EXTERNAL)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(gimbal_compile_options INTERFACE -Wno-restrict)  # wrong warnings on std::string + in GCC 12, bug 105651
+endif()
 if(GIMBAL_WARNINGS_AS_ERRORS)
   target_compile_options(gimbal_compile_options INTERFACE -Werror)
 endif()

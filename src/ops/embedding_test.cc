@@ -1,0 +1,30 @@
+#include "ops/embedding.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "ops/instruction_sets_for_test.h"
+
+namespace gimbal {
+namespace {
+
+TEST(Embedding, CopiesTheRowsOfTheIds) {
+  std::vector<uint16_t> table(3 * 37);
+  for (size_t i = 0; i < table.size(); ++i) table[i] = float_to_bfloat16(static_cast<float>(i));
+  const std::vector<int32_t> ids = {2, 0, 2};
+  for (const auto& record : op_backends()) {
+    for_each_instruction_set([&] {
+      std::vector<float> y(3 * 37);
+      embedding({.ids = ids, .table = {.format = WeightFormat::kBFloat16, .rows = 3, .columns = 37, .data = table.data()}, .y = y.data()}, {.backend = record.kind});
+      for (size_t row = 0; row < 3; ++row) {
+        for (size_t column = 0; column < 37; ++column) {
+          ASSERT_EQ(y[row * 37 + column], static_cast<float>(static_cast<size_t>(ids[row]) * 37 + column)) << record.name;
+        }
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace gimbal
