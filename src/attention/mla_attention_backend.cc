@@ -8,7 +8,8 @@ namespace gimbal {
 
 std::span<const BackendRecord<AttentionBackend>> attention_backends() {
   static constexpr std::array<BackendRecord<AttentionBackend>, 2> kRecords = {{
-      {AttentionBackend::kCpu, "cpu", "paged latent attention in vector code, expanded for prompts, absorbed for decode"},
+      {AttentionBackend::kCpu, "cpu",
+       "paged latent attention in vector code, expanded for prompts, absorbed for decode"},
       {AttentionBackend::kReference, "reference", "plain loops in double precision, for comparison"},
   }};
   return kRecords;

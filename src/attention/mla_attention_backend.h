@@ -3,8 +3,9 @@
 // Per head h: W_UK_h [nope][latent] and W_UV_h [value][latent] are rows of kv_b_proj, [h * (nope + value), ...).
 //   expanded: k_h = [W_UK_h c | kr], v_h = W_UV_h c, score = s * q_h . k_h          (prompts)
 //   absorbed: qt_h = W_UK_h^T q_nope_h, score = s * (qt_h . c + q_rope_h . kr), o_h = W_UV_h sum_t p_t c_t   (decode)
-// Both compute the same function and differ in rounding. A row's bits depend on its own query and its context, never on the other rows,
-// on how a prompt is cut into chunks, or on threads. Source of the formulas: DeepSeek-V2 report, section 2.1.
+// Both compute the same function and differ in rounding. A row's bits depend on its own query and its context, never on
+// the other rows, on how a prompt is cut into chunks, or on threads. Source of the formulas: DeepSeek-V2 report,
+// section 2.1.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,7 @@ struct MlaShape {
 
 // The rows of one sequence in this step. Its keys up to first_position + num_rows are in the cache already.
 struct AttentionSequence {
-  int64_t first_row = 0;       // in queries and output
+  int64_t first_row = 0;  // in queries and output
   int64_t num_rows = 0;
   int64_t first_position = 0;  // of the first row; a row attends to all positions up to its own
   std::span<const PageId> pages;

@@ -1,12 +1,13 @@
 // Latent attention in vector code. One source, compiled once per instruction set, chosen at run time.
 //
-// Work is cut into tasks of one head of one sequence (expanded) or of one row (absorbed). Every sum runs over dimensions or positions in
-// rising order inside fixed vector lanes, so a row's result depends on its query and context only.
-#include "attention/mla_attention_backend.h"
-#include "ops/matmul.h"
-
+// Work is cut into tasks of one head of one sequence (expanded) or of one row (absorbed). Every sum runs over
+// dimensions or positions in rising order inside fixed vector lanes, so a row's result depends on its query and context
+// only.
 #include <algorithm>
 #include <vector>
+
+#include "attention/mla_attention_backend.h"
+#include "ops/matmul.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/mla_attention_cpu.cc"
@@ -39,7 +40,8 @@ HWY_INLINE void add_scaled(float* y, const float* x, float factor, int64_t count
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto factors = hn::Set(d, factor);
   int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(hn::MulAdd(factors, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
+  for (; i + lanes <= count; i += lanes)
+    hn::StoreU(hn::MulAdd(factors, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
   for (; i < count; ++i) y[i] += factor * x[i];
 }
 
@@ -59,14 +61,16 @@ HWY_INLINE float exponentiate(float* scores, int64_t count) {
   return sum;
 }
 
-HWY_INLINE const float* cached_token(const MlaAttentionArgs& args, const AttentionSequence& sequence, int64_t position) {
+HWY_INLINE const float* cached_token(const MlaAttentionArgs& args, const AttentionSequence& sequence,
+                                     int64_t position) {
   const KvShape& cache = args.cache->shape();
   const PageId page = sequence.pages[static_cast<size_t>(position / cache.page_size)];
   return args.cache->page(args.layer, page) + position % cache.page_size * cache.width;
 }
 
 // Keys without rope part and values of one head for the whole context: expanded [context_length][nope_dim + value_dim].
-HWY_INLINE void expand_context(const MlaAttentionArgs& args, const AttentionSequence& sequence, int64_t head, float* expanded) {
+HWY_INLINE void expand_context(const MlaAttentionArgs& args, const AttentionSequence& sequence, int64_t head,
+                               float* expanded) {
   const int64_t width = args.shape.nope_dim + args.shape.value_dim;
   const int64_t page_size = args.cache->shape().page_size;
   const int64_t context_length = sequence.first_position + sequence.num_rows;
@@ -94,14 +98,16 @@ void attend_expanded(const MlaAttentionArgs& args, const AttentionSequence& sequ
     const int64_t num_keys = sequence.first_position + row + 1;
     for (int64_t t = 0; t < num_keys; ++t) {
       const float nope = dot(query, expanded.data() + t * width, shape.nope_dim);
-      const float rope = dot(query + shape.nope_dim, cached_token(args, sequence, t) + shape.latent_dim, shape.rope_dim);
+      const float rope =
+          dot(query + shape.nope_dim, cached_token(args, sequence, t) + shape.latent_dim, shape.rope_dim);
       weights[static_cast<size_t>(t)] = (nope + rope) * static_cast<float>(shape.softmax_scale);
     }
     const float total = exponentiate(weights.data(), num_keys);
     float* output = args.output + at * shape.value_dim;
     std::fill(output, output + shape.value_dim, 0.0f);
     for (int64_t t = 0; t < num_keys; ++t) {
-      add_scaled(output, expanded.data() + t * width + shape.nope_dim, weights[static_cast<size_t>(t)] / total, shape.value_dim);
+      add_scaled(output, expanded.data() + t * width + shape.nope_dim, weights[static_cast<size_t>(t)] / total,
+                 shape.value_dim);
     }
   }
 }
@@ -128,7 +134,8 @@ void attend_absorbed(const MlaAttentionArgs& args, const AttentionSequence& sequ
   const float total = exponentiate(weights.data(), num_keys);
   std::vector<float> latent(static_cast<size_t>(shape.latent_dim), 0.0f);
   for (int64_t t = 0; t < num_keys; ++t) {
-    add_scaled(latent.data(), cached_token(args, sequence, t), weights[static_cast<size_t>(t)] / total, shape.latent_dim);
+    add_scaled(latent.data(), cached_token(args, sequence, t), weights[static_cast<size_t>(t)] / total,
+               shape.latent_dim);
   }
   const MatmulArgs matmul{.x = latent.data(),
                           .num_rows = 1,
@@ -158,7 +165,8 @@ void mla_attention_cpu(const MlaAttentionArgs& args, ThreadTeam& team) {
   };
   std::vector<Task> tasks;
   for (const AttentionSequence& sequence : args.sequences) {
-    const int64_t num_parts = sequence.form == AttentionForm::kAbsorbed ? sequence.num_rows : std::min<int64_t>(1, sequence.num_rows);
+    const int64_t num_parts =
+        sequence.form == AttentionForm::kAbsorbed ? sequence.num_rows : std::min<int64_t>(1, sequence.num_rows);
     for (int64_t row = 0; row < num_parts; ++row) {
       for (int64_t head = 0; head < args.shape.num_heads; ++head) tasks.push_back({&sequence, row, head});
     }

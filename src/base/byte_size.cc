@@ -1,8 +1,8 @@
 #include "base/byte_size.h"
 
-#include <fmt/format.h>
-
 #include <array>
+
+#include <fmt/format.h>
 
 namespace gimbal {
 

@@ -1,9 +1,9 @@
 // Checks for programmer's errors: they print the values and end the process. Never for input from outside.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <string_view>
+
+#include <fmt/format.h>
 
 namespace gimbal {
 
@@ -12,19 +12,19 @@ namespace gimbal {
 
 }  // namespace gimbal
 
-#define GIMBAL_CHECK(condition)                                                    \
-  do {                                                                             \
-    if (!(condition)) ::gimbal::check_failed(#condition, "", __FILE__, __LINE__);  \
+#define GIMBAL_CHECK(condition)                                                   \
+  do {                                                                            \
+    if (!(condition)) ::gimbal::check_failed(#condition, "", __FILE__, __LINE__); \
   } while (false)
 
-#define GIMBAL_CHECK_OP(a, op, b)                                                                                 \
-  do {                                                                                                            \
-    const auto& gimbal_a_ = (a);                                                                                  \
-    const auto& gimbal_b_ = (b);                                                                                  \
-    if (!(gimbal_a_ op gimbal_b_)) {                                                                              \
-      ::gimbal::check_failed(#a " " #op " " #b, fmt::format("{} against {}", gimbal_a_, gimbal_b_), __FILE__,     \
-                             __LINE__);                                                                           \
-    }                                                                                                             \
+#define GIMBAL_CHECK_OP(a, op, b)                                                                             \
+  do {                                                                                                        \
+    const auto& gimbal_a_ = (a);                                                                              \
+    const auto& gimbal_b_ = (b);                                                                              \
+    if (!(gimbal_a_ op gimbal_b_)) {                                                                          \
+      ::gimbal::check_failed(#a " " #op " " #b, fmt::format("{} against {}", gimbal_a_, gimbal_b_), __FILE__, \
+                             __LINE__);                                                                       \
+    }                                                                                                         \
   } while (false)
 
 #define GIMBAL_CHECK_EQ(a, b) GIMBAL_CHECK_OP(a, ==, b)

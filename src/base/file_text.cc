@@ -1,11 +1,11 @@
 #include "base/file_text.h"
 
-#include <fmt/format.h>
-
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <system_error>
+
+#include <fmt/format.h>
 
 #include "base/byte_size.h"
 
@@ -27,11 +27,13 @@ Result<std::string> read_file_text(const std::filesystem::path& path, uint64_t l
                                            format_bytes(size), format_bytes(limit_bytes))));
   }
   std::ifstream stream(path, std::ios::binary);
-  if (!stream) return fail(Error::invalid(fmt::format("{} cannot be opened: {}.", path.string(), std::strerror(errno))));
+  if (!stream)
+    return fail(Error::invalid(fmt::format("{} cannot be opened: {}.", path.string(), std::strerror(errno))));
   std::string text(size, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(size));
   if (static_cast<uint64_t>(stream.gcount()) != size) {
-    return fail(Error::failed(fmt::format("{} could be read only up to byte {} of {}.", path.string(), stream.gcount(), size)));
+    return fail(
+        Error::failed(fmt::format("{} could be read only up to byte {} of {}.", path.string(), stream.gcount(), size)));
   }
   return text;
 }

@@ -1,9 +1,9 @@
 #include "base/file_text.h"
 
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <fstream>
 
 namespace gimbal {
 namespace {

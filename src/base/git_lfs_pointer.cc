@@ -1,8 +1,8 @@
 #include "base/git_lfs_pointer.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
+
+#include <fmt/format.h>
 
 #include "base/byte_size.h"
 

@@ -6,8 +6,7 @@
 namespace gimbal {
 namespace {
 
-constexpr std::string_view kPointer =
-    "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9500000000\n";
+constexpr std::string_view kPointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9500000000\n";
 
 TEST(GitLfsPointer, ReadsThePromisedSize) {
   const auto pointer = parse_git_lfs_pointer(kPointer);

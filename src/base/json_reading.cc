@@ -1,9 +1,9 @@
 #include "base/json_reading.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
 #include <boost/json/stream_parser.hpp>
+#include <fmt/format.h>
 
 namespace gimbal {
 

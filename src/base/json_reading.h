@@ -1,9 +1,10 @@
 // Reading JSON documents from outside: bounded depth, errors with line and column.
 #pragma once
 
-#include <boost/json/value.hpp>
 #include <string>
 #include <string_view>
+
+#include <boost/json/value.hpp>
 
 #include "base/result.h"
 

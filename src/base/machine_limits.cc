@@ -1,8 +1,5 @@
 #include "base/machine_limits.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -10,6 +7,9 @@
 #include <optional>
 #include <sstream>
 #include <vector>
+
+#include <sched.h>
+#include <unistd.h>
 
 namespace gimbal {
 namespace {
@@ -91,7 +91,8 @@ uint64_t read_memory_limit(const std::filesystem::path& root, const GroupPaths& 
     }
   }
   for (const auto& folder : group_folders(root / "sys/fs/cgroup/memory", paths.memory)) {
-    if (const auto value = leading_number(first_line(folder / "memory.limit_in_bytes"))) limit = std::min(limit, *value);
+    if (const auto value = leading_number(first_line(folder / "memory.limit_in_bytes")))
+      limit = std::min(limit, *value);
   }
   return limit;
 }

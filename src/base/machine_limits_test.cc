@@ -1,9 +1,9 @@
 #include "base/machine_limits.h"
 
+#include <fstream>
+
 #include <gtest/gtest.h>
 #include <unistd.h>
-
-#include <fstream>
 
 namespace gimbal {
 namespace {
@@ -27,7 +27,8 @@ TEST_F(MachineLimitsTest, WithoutGroupsTheMachineDecides) {
   const MachineLimits limits = read_machine_limits(root_);
   EXPECT_GE(limits.num_cpus, 1);
   EXPECT_EQ(limits.cpus_from, "affinity");
-  EXPECT_EQ(limits.memory_bytes, static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)));
+  EXPECT_EQ(limits.memory_bytes,
+            static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)));
 }
 
 TEST_F(MachineLimitsTest, ReadsTheTightestGroupOnThePath) {

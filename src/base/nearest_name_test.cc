@@ -5,7 +5,8 @@
 namespace gimbal {
 namespace {
 
-const std::vector<std::string> kFlags = {"--tp-size", "--pp-size", "--max-running-requests", "--mem-fraction-static", "--port"};
+const std::vector<std::string> kFlags = {"--tp-size", "--pp-size", "--max-running-requests", "--mem-fraction-static",
+                                         "--port"};
 
 TEST(NearestName, CountsEdits) {
   EXPECT_EQ(edit_distance("", "abc"), 3u);

@@ -12,7 +12,8 @@
 namespace gimbal {
 
 // The calling thread is worker 0, so a team of one starts no thread. One loop runs at a time; loops must not nest.
-// Work is cut into tasks by the caller; which worker runs which task is not fixed, so a task must write only what is its own.
+// Work is cut into tasks by the caller; which worker runs which task is not fixed, so a task must write only what is
+// its own.
 class ThreadTeam {
  public:
   explicit ThreadTeam(int num_threads);
@@ -34,9 +35,9 @@ class ThreadTeam {
   std::mutex mutex_;
   std::condition_variable start_;
   std::condition_variable finish_;
-  uint64_t loop_number_ = 0;    // guarded by mutex_
-  int num_working_ = 0;         // guarded by mutex_
-  bool is_stopping_ = false;    // guarded by mutex_
+  uint64_t loop_number_ = 0;                                 // guarded by mutex_
+  int num_working_ = 0;                                      // guarded by mutex_
+  bool is_stopping_ = false;                                 // guarded by mutex_
   const std::function<void(int64_t, int)>* task_ = nullptr;  // set before loop_number_ rises
   int64_t num_tasks_ = 0;
   std::atomic<int64_t> next_task_{0};

@@ -1,8 +1,8 @@
 #include "base/thread_team.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
+
+#include <gtest/gtest.h>
 
 namespace gimbal {
 namespace {

@@ -40,11 +40,11 @@ struct GenerationRequest {
 // One event of a request's life, in order: any number with a token, then exactly one with `finish` or `error`.
 // The last token may come with `finish`. The end token that stopped the request is delivered too (is_end_token).
 struct TokenEvent {
-  std::optional<TokenId> token_id;
+  std::optional<TokenId> token_id = {};
   bool is_end_token = false;  // token_id is an end or stop id: not part of the text
-  std::optional<FinishReason> finish;
-  std::optional<TokenId> matched_stop;  // the id that stopped it
-  std::optional<Error> error;
+  std::optional<FinishReason> finish = {};
+  std::optional<TokenId> matched_stop = {};  // the id that stopped it
+  std::optional<Error> error = {};
 };
 
 // What the engine is doing, for /health and /server_info. Copied under a lock.

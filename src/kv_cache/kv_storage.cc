@@ -9,7 +9,8 @@ uint64_t kv_bytes_per_token(int64_t num_layers, int64_t width) {
 }
 
 Result<KvStorage> KvStorage::allocate(const KvShape& shape) {
-  const uint64_t bytes = kv_bytes_per_token(shape.num_layers, shape.width) * static_cast<uint64_t>(shape.num_pages * shape.page_size);
+  const uint64_t bytes =
+      kv_bytes_per_token(shape.num_layers, shape.width) * static_cast<uint64_t>(shape.num_pages * shape.page_size);
   GIMBAL_ASSIGN_OR_RETURN(HostBuffer buffer, HostBuffer::allocate(bytes));
   return KvStorage(shape, std::move(buffer));
 }
@@ -20,7 +21,9 @@ int64_t KvStorage::offset_of(int64_t layer, PageId page) const {
   return (layer * shape_.num_pages + page) * shape_.page_size * shape_.width;
 }
 
-float* KvStorage::page(int64_t layer, PageId page) { return reinterpret_cast<float*>(buffer_.data()) + offset_of(layer, page); }
+float* KvStorage::page(int64_t layer, PageId page) {
+  return reinterpret_cast<float*>(buffer_.data()) + offset_of(layer, page);
+}
 
 const float* KvStorage::page(int64_t layer, PageId page) const {
   return reinterpret_cast<const float*>(buffer_.data()) + offset_of(layer, page);

@@ -1,7 +1,7 @@
 // KvStorage: the memory of the KV pages of one rank.
 //
-// MLA caches `width` values per token and layer: the latent after its norm, then the rope key after rotation. The layout is the same in every
-// parallel layout, so a change of layout moves pages and recomputes nothing.
+// MLA caches `width` values per token and layer: the latent after its norm, then the rope key after rotation. The
+// layout is the same in every parallel layout, so a change of layout moves pages and recomputes nothing.
 #pragma once
 
 #include <cstdint>

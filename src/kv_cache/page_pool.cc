@@ -4,7 +4,8 @@
 
 namespace gimbal {
 
-PagePool::PagePool(int64_t num_pages, int64_t page_size) : page_size_(page_size), is_used_(static_cast<size_t>(num_pages), false) {
+PagePool::PagePool(int64_t num_pages, int64_t page_size)
+    : page_size_(page_size), is_used_(static_cast<size_t>(num_pages), false) {
   GIMBAL_CHECK_GE(num_pages, 1);
   GIMBAL_CHECK_GE(page_size, 1);
   free_.reserve(static_cast<size_t>(num_pages));
@@ -36,7 +37,8 @@ void PagePool::give_back(const std::vector<PageId>& pages) {
 bool PagePool::is_consistent() const {
   std::vector<bool> seen(is_used_.size(), false);
   for (const PageId page : free_) {
-    if (page < 0 || page >= num_pages() || is_used_[static_cast<size_t>(page)] || seen[static_cast<size_t>(page)]) return false;
+    if (page < 0 || page >= num_pages() || is_used_[static_cast<size_t>(page)] || seen[static_cast<size_t>(page)])
+      return false;
     seen[static_cast<size_t>(page)] = true;
   }
   int64_t used = 0;

@@ -1,8 +1,8 @@
 #include "kv_cache/page_pool.h"
 
-#include <gtest/gtest.h>
-
 #include <random>
+
+#include <gtest/gtest.h>
 
 namespace gimbal {
 namespace {

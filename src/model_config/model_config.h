@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model_config/module_patterns.h"
 #include "quantization/weight_format.h"
 
 namespace gimbal {
@@ -35,7 +36,7 @@ struct QuantizationConfig {
   int group_size = 32;    // kInt4Group: columns that share one scale
   int block_rows = 128;   // kFloat8Block
   int block_columns = 128;
-  std::vector<std::string> ignore;  // kInt4Group: module names, or "re:" + regular expression matched from the start
+  ModulePatterns ignore;  // kInt4Group: modules that stay unquantized
 };
 
 struct ModelConfig {

@@ -11,8 +11,8 @@ namespace gimbal {
 
 struct EmbeddingArgs {
   std::span<const int32_t> ids = {};  // [num_rows], each in [0, table.rows)
-  WeightMatrix table;            // [vocab_size][hidden_size]
-  float* y = nullptr;            // [num_rows][hidden_size]
+  WeightMatrix table;                 // [vocab_size][hidden_size]
+  float* y = nullptr;                 // [num_rows][hidden_size]
 };
 
 void embedding(const EmbeddingArgs& args, const OpContext& context);

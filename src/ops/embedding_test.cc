@@ -1,8 +1,8 @@
 #include "ops/embedding.h"
 
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "ops/instruction_sets_for_test.h"
 
@@ -16,10 +16,14 @@ TEST(Embedding, CopiesTheRowsOfTheIds) {
   for (const auto& record : op_backends()) {
     for_each_instruction_set([&] {
       std::vector<float> y(3 * 37);
-      embedding({.ids = ids, .table = {.format = WeightFormat::kBFloat16, .rows = 3, .columns = 37, .data = table.data()}, .y = y.data()}, {.backend = record.kind});
+      embedding({.ids = ids,
+                 .table = {.format = WeightFormat::kBFloat16, .rows = 3, .columns = 37, .data = table.data()},
+                 .y = y.data()},
+                {.backend = record.kind});
       for (size_t row = 0; row < 3; ++row) {
         for (size_t column = 0; column < 37; ++column) {
-          ASSERT_EQ(y[row * 37 + column], static_cast<float>(static_cast<size_t>(ids[row]) * 37 + column)) << record.name;
+          ASSERT_EQ(y[row * 37 + column], static_cast<float>(static_cast<size_t>(ids[row]) * 37 + column))
+              << record.name;
         }
       }
     });

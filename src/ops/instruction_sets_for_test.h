@@ -1,11 +1,11 @@
 // Runs a test body once per instruction set that this processor has and the kernels were compiled for.
 #pragma once
 
+#include <functional>
+
 #include <gtest/gtest.h>
 #include <hwy/highway.h>
 #include <hwy/targets.h>
-
-#include <functional>
 
 namespace gimbal {
 

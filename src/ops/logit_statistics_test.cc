@@ -1,8 +1,8 @@
 #include "ops/logit_statistics.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 namespace gimbal {
 namespace {

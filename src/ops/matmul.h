@@ -1,7 +1,7 @@
 // matmul: y = x W^T for a stored weight matrix in any format.
 //
-// Batch-invariant: every output element is accumulated over the columns in one fixed order (per vector lane, then over the
-// lanes) that depends neither on the other rows nor on threads or tiles.
+// Batch-invariant: every output element is accumulated over the columns in one fixed order (per vector lane, then over
+// the lanes) that depends neither on the other rows nor on threads or tiles.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ void matmul_cpu(const MatmulArgs& args, ThreadTeam& team);
 void matmul_reference(const MatmulArgs& args);
 
 // The part of a matmul that one task does: outputs [first_output, end_output) of the weight.
-// y[row * y_stride + (output - first_output)]. Same bits as the whole matmul. Single-threaded, for callers that have their own tasks.
+// y[row * y_stride + (output - first_output)]. Same bits as the whole matmul. Single-threaded, for callers that have
+// their own tasks.
 struct MatmulBlock {
   MatmulArgs args;
   int64_t first_output = 0;

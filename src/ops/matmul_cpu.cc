@@ -1,12 +1,13 @@
 // Vector kernels of matmul. One source, compiled once per instruction set, chosen at run time.
 //
-// A tile is kRows x kOutputs accumulators. Columns are walked in chunks of 32: a codec widens 32 weights of one output to
-// vectors of floats, which are multiplied into every row of the tile. Lane j of an accumulator sums the columns that are j
-// modulo the vector length, in rising order; the lanes are summed at the end. Tile shape and threads never change that order.
-#include "ops/matmul.h"
-
+// A tile is kRows x kOutputs accumulators. Columns are walked in chunks of 32: a codec widens 32 weights of one output
+// to vectors of floats, which are multiplied into every row of the tile. Lane j of an accumulator sums the columns that
+// are j modulo the vector length, in rising order; the lanes are summed at the end. Tile shape and threads never change
+// that order.
 #include <algorithm>
 #include <vector>
+
+#include "ops/matmul.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/matmul_cpu.cc"
@@ -82,7 +83,8 @@ void multiply_block(const Codec& codec, const MatmulBlock& block) {
   if (output < block.end_output) multiply_all_rows<1>(codec, block, output);
 }
 
-// With many rows, widening a weight once per four rows costs more than the multiplications: widen a pair of outputs once.
+// With many rows, widening a weight once per four rows costs more than the multiplications: widen a pair of outputs
+// once.
 template <typename Codec>
 void multiply_block_widened(const Codec& codec, const MatmulBlock& block) {
   const int64_t columns = block.args.weight.columns;

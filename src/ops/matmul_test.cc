@@ -1,11 +1,11 @@
 #include "ops/matmul.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "ops/instruction_sets_for_test.h"
 #include "quantization/float8_block_codec.h"
@@ -40,7 +40,8 @@ void fill_int4(OwnedMatrix& matrix, DataType scale_type, int64_t group_size, std
   matrix.view.data = matrix.words.data();
   matrix.view.scale_type = scale_type;
   matrix.view.group_size = group_size;
-  matrix.view.scales = scale_type == DataType::kFloat32 ? static_cast<const void*>(matrix.floats.data()) : matrix.halves.data();
+  matrix.view.scales =
+      scale_type == DataType::kFloat32 ? static_cast<const void*>(matrix.floats.data()) : matrix.halves.data();
 }
 
 void fill_float8(OwnedMatrix& matrix, std::mt19937& random) {
@@ -48,7 +49,8 @@ void fill_float8(OwnedMatrix& matrix, std::mt19937& random) {
   const auto values = random_floats(static_cast<size_t>(rows * columns), random);
   matrix.codes.resize(values.size());
   matrix.floats.resize(static_cast<size_t>(ceil_div(rows, kFloat8BlockSize) * ceil_div(columns, kFloat8BlockSize)));
-  quantize_float8_blocks({.values = values, .rows = rows, .columns = columns, .codes = matrix.codes, .scales = matrix.floats});
+  quantize_float8_blocks(
+      {.values = values, .rows = rows, .columns = columns, .codes = matrix.codes, .scales = matrix.floats});
   matrix.view.data = matrix.codes.data();
   matrix.view.scales = matrix.floats.data();
 }
@@ -93,10 +95,16 @@ const std::vector<MatrixKind> kKinds = {
     {WeightFormat::kInt4Group, DataType::kBFloat16, 128},
 };
 
-std::vector<float> multiply(const OwnedMatrix& weight, const std::vector<float>& x, int64_t num_rows, OpBackend backend, int num_threads) {
+std::vector<float> multiply(const OwnedMatrix& weight, const std::vector<float>& x, int64_t num_rows, OpBackend backend,
+                            int num_threads) {
   std::vector<float> y(static_cast<size_t>(num_rows * weight.view.rows), NAN);
   ThreadTeam team(num_threads);
-  matmul({.x = x.data(), .num_rows = num_rows, .x_stride = weight.view.columns, .weight = weight.view, .y = y.data(), .y_stride = weight.view.rows},
+  matmul({.x = x.data(),
+          .num_rows = num_rows,
+          .x_stride = weight.view.columns,
+          .weight = weight.view,
+          .y = y.data(),
+          .y_stride = weight.view.rows},
          {.backend = backend, .team = &team});
   return y;
 }
@@ -104,10 +112,12 @@ std::vector<float> multiply(const OwnedMatrix& weight, const std::vector<float>&
 TEST(Matmul, BackendsAgreeInEveryFormatAndShape) {
   std::mt19937 random(11);
   for (const MatrixKind& kind : kKinds) {
-    for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {3, 31}, {5, 32}, {2, 40}, {130, 129}, {9, 200}, {33, 256}}) {
+    for (const auto& [rows, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {3, 31}, {5, 32}, {2, 40}, {130, 129}, {9, 200}, {33, 256}}) {
       const OwnedMatrix weight = random_matrix(kind, rows, columns, random);
       for (const int64_t num_rows : {1, 2, 3, 4, 7, 8, 13}) {
-        SCOPED_TRACE(testing::Message() << name_of(kind.format) << " " << rows << "x" << columns << " rows " << num_rows);
+        SCOPED_TRACE(testing::Message() << name_of(kind.format) << " " << rows << "x" << columns << " rows "
+                                        << num_rows);
         const auto x = random_floats(static_cast<size_t>(num_rows * columns), random);
         const auto expected = multiply(weight, x, num_rows, OpBackend::kReference, 1);
         for_each_instruction_set([&] {
@@ -145,9 +155,10 @@ TEST(Matmul, ABlockIsAPartOfTheWhole) {
   const auto x = random_floats(3 * 96, random);
   const auto whole = multiply(weight, x, 3, OpBackend::kCpu, 1);
   std::vector<float> part(3 * 7);
-  matmul_block_cpu({.args = {.x = x.data(), .num_rows = 3, .x_stride = 96, .weight = weight.view, .y = part.data(), .y_stride = 7},
-                    .first_output = 30,
-                    .end_output = 37});
+  matmul_block_cpu(
+      {.args = {.x = x.data(), .num_rows = 3, .x_stride = 96, .weight = weight.view, .y = part.data(), .y_stride = 7},
+       .first_output = 30,
+       .end_output = 37});
   for (size_t row = 0; row < 3; ++row) {
     for (size_t i = 0; i < 7; ++i) EXPECT_EQ(part[row * 7 + i], whole[row * 64 + 30 + i]);
   }
@@ -162,7 +173,8 @@ TEST(Matmul, DecodedRowsAreExact) {
       for (const int64_t output : {int64_t{0}, int64_t{130}}) {
         decode_weight_row_cpu(weight.view, output, row.data());
         for (int64_t column = 0; column < 200; ++column) {
-          ASSERT_EQ(row[static_cast<size_t>(column)], dequantize_element(weight.view, output, column)) << name_of(kind.format) << " " << column;
+          ASSERT_EQ(row[static_cast<size_t>(column)], dequantize_element(weight.view, output, column))
+              << name_of(kind.format) << " " << column;
         }
       }
     });
@@ -173,7 +185,8 @@ TEST(Matmul, Float8NotANumberStaysNotANumber) {
   std::vector<uint8_t> codes(32, 0x38);
   codes[5] = 0x7f;
   const std::vector<float> scales = {1.0f};
-  const WeightMatrix weight{.format = WeightFormat::kFloat8Block, .rows = 1, .columns = 32, .data = codes.data(), .scales = scales.data()};
+  const WeightMatrix weight{
+      .format = WeightFormat::kFloat8Block, .rows = 1, .columns = 32, .data = codes.data(), .scales = scales.data()};
   for_each_instruction_set([&] {
     std::vector<float> row(32);
     decode_weight_row_cpu(weight, 0, row.data());

@@ -39,9 +39,9 @@ Result<BackendRecord<Kind>> choose_backend(std::string_view flag, std::string_vi
     offered += ", ";
     offered += record.name;
   }
-  return fail(Error::invalid(std::string(flag) + " " + std::string(requested) +
-                                 " is not a backend of this build. Offered: " + offered + ".",
-                             std::string(flag)));
+  return fail(Error::invalid(
+      std::string(flag) + " " + std::string(requested) + " is not a backend of this build. Offered: " + offered + ".",
+      std::string(flag)));
 }
 
 }  // namespace gimbal

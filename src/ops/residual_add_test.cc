@@ -1,8 +1,8 @@
 #include "ops/residual_add.h"
 
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace gimbal {
 namespace {

@@ -8,7 +8,7 @@
 namespace gimbal {
 
 struct RmsNormArgs {
-  const float* x = nullptr;       // [num_rows][num_columns], row stride x_stride
+  const float* x = nullptr;  // [num_rows][num_columns], row stride x_stride
   int64_t x_stride = 0;
   const float* weight = nullptr;  // [num_columns]
   float* y = nullptr;             // [num_rows][num_columns], row stride y_stride; may be x itself

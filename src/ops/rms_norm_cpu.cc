@@ -1,6 +1,6 @@
-#include "ops/rms_norm.h"
-
 #include <cmath>
+
+#include "ops/rms_norm.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/rms_norm_cpu.cc"

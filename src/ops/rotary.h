@@ -21,7 +21,8 @@ void make_rotation_table(std::span<const int64_t> positions, std::span<const dou
                          RotationTable& table);
 
 struct RotaryArgs {
-  float* x = nullptr;  // [num_rows][num_heads], each head's rope part of 2 * num_pairs values at x + row * row_stride + head * head_stride
+  float* x = nullptr;  // [num_rows][num_heads], each head's rope part of 2 * num_pairs values at x + row * row_stride +
+                       // head * head_stride
   int64_t num_rows = 0;
   int64_t row_stride = 0;
   int64_t num_heads = 0;

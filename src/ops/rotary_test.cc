@@ -1,9 +1,9 @@
 #include "ops/rotary.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace gimbal {
 namespace {
@@ -15,7 +15,8 @@ TEST(Rotary, RotatesAdjacentPairs) {
   make_rotation_table(positions, frequencies, 1.0, table);
   for (const auto& record : op_backends()) {
     std::vector<float> x = {1, 0, 0, 1, 9, 9, /* row 1 */ 1, 0, 0, 1, 9, 9};
-    rotary({.x = x.data(), .num_rows = 2, .row_stride = 6, .num_heads = 1, .head_stride = 6, .table = &table}, {.backend = record.kind});
+    rotary({.x = x.data(), .num_rows = 2, .row_stride = 6, .num_heads = 1, .head_stride = 6, .table = &table},
+           {.backend = record.kind});
     EXPECT_EQ(x[0], 1.0f);  // position 0 is unchanged
     EXPECT_EQ(x[3], 1.0f);
     EXPECT_NEAR(x[6], std::cos(3.0), 1e-6);  // (1, 0) turned by 3
@@ -34,7 +35,8 @@ TEST(Rotary, ScoresDependOnTheDistanceOnly) {
     rows.insert(rows.end(), k.begin(), k.end());
     RotationTable table;
     make_rotation_table(std::vector<int64_t>{q_position, k_position}, frequencies, 1.0, table);
-    rotary({.x = rows.data(), .num_rows = 2, .row_stride = 6, .num_heads = 1, .head_stride = 6, .table = &table}, {.backend = OpBackend::kCpu});
+    rotary({.x = rows.data(), .num_rows = 2, .row_stride = 6, .num_heads = 1, .head_stride = 6, .table = &table},
+           {.backend = OpBackend::kCpu});
     double sum = 0;
     for (size_t i = 0; i < 6; ++i) sum += static_cast<double>(rows[i]) * rows[6 + i];
     return sum;

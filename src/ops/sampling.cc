@@ -40,15 +40,19 @@ std::optional<int32_t> sampling_reference(const SamplingArgs& args) {
   for (const double score : scores) {
     if (!std::isfinite(score)) return std::nullopt;
   }
-  for (const int32_t id : args.forbidden_ids) scores[static_cast<size_t>(id)] = -std::numeric_limits<double>::infinity();
+  for (const int32_t id : args.forbidden_ids)
+    scores[static_cast<size_t>(id)] = -std::numeric_limits<double>::infinity();
   std::vector<int32_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)]; });
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
+  });
   if (args.temperature == 0.0f) return order.front();
   if (args.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(args.top_k)));
   std::vector<double> weights;
   const double best = scores[static_cast<size_t>(order.front())];
-  for (const int32_t id : order) weights.push_back(std::exp((scores[static_cast<size_t>(id)] - best) / args.temperature));
+  for (const int32_t id : order)
+    weights.push_back(std::exp((scores[static_cast<size_t>(id)] - best) / args.temperature));
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   size_t count = 0;
   double reached = 0.0;

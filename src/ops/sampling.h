@@ -1,7 +1,7 @@
 // sampling: one token id from one row of logits.
 //
-// Order: temperature, then top_k, then top_p, then min_p, each on what the one before left; then one draw. The random number
-// depends on (seed, position) only, so a token does not depend on what else is in the batch.
+// Order: temperature, then top_k, then top_p, then min_p, each on what the one before left; then one draw. The random
+// number depends on (seed, position) only, so a token does not depend on what else is in the batch.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 namespace gimbal {
 
 struct SamplingArgs {
-  std::span<const float> logits = {};      // [vocab_size], finite
-  float temperature = 1.0f;                // 0: highest logit, ties to the lower id
-  int32_t top_k = 0;                       // 0: all
-  float top_p = 1.0f;                      // smallest set of the likeliest ids whose probability reaches top_p
-  float min_p = 0.0f;                      // ids below min_p times the likeliest one's probability are dropped
+  std::span<const float> logits = {};  // [vocab_size], finite
+  float temperature = 1.0f;            // 0: highest logit, ties to the lower id
+  int32_t top_k = 0;                   // 0: all
+  float top_p = 1.0f;                  // smallest set of the likeliest ids whose probability reaches top_p
+  float min_p = 0.0f;                  // ids below min_p times the likeliest one's probability are dropped
   uint64_t seed = 0;
-  int64_t position = 0;                    // of the token to be sampled in its sequence
+  int64_t position = 0;                         // of the token to be sampled in its sequence
   std::span<const int32_t> forbidden_ids = {};  // never sampled
 };
 

@@ -14,13 +14,16 @@ struct Candidate {
 };
 
 // Likeliest first, ties to the lower id.
-bool is_better(const Candidate& a, const Candidate& b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
+bool is_better(const Candidate& a, const Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
 
 bool is_forbidden(const SamplingArgs& args, int32_t id) {
   return std::find(args.forbidden_ids.begin(), args.forbidden_ids.end(), id) != args.forbidden_ids.end();
 }
 
-// Candidates in order, sorted only as far as the filters need: the first block by partial sort, more when top_p asks for more.
+// Candidates in order, sorted only as far as the filters need: the first block by partial sort, more when top_p asks
+// for more.
 std::vector<Candidate> sort_candidates(const SamplingArgs& args, size_t count) {
   std::vector<Candidate> candidates;
   candidates.reserve(args.logits.size());
@@ -31,7 +34,8 @@ std::vector<Candidate> sort_candidates(const SamplingArgs& args, size_t count) {
   }
   count = std::min(count, candidates.size());
   if (count < candidates.size()) {
-    std::nth_element(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count), candidates.end(), is_better);
+    std::nth_element(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count), candidates.end(),
+                     is_better);
     candidates.resize(count);
   }
   std::sort(candidates.begin(), candidates.end(), is_better);

@@ -1,12 +1,12 @@
 #include "ops/sampling.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <map>
 #include <random>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace gimbal {
 namespace {
@@ -37,7 +37,8 @@ TEST_P(SamplingTest, FrequenciesFollowTheProbabilities) {
   const std::vector<float> logits = {std::log(0.1f), std::log(0.6f), std::log(0.3f)};
   std::map<int32_t, int> counts;
   constexpr int kDraws = 20000;
-  for (int position = 0; position < kDraws; ++position) ++counts[*sample({.logits = logits, .seed = 42, .position = position})];
+  for (int position = 0; position < kDraws; ++position)
+    ++counts[*sample({.logits = logits, .seed = 42, .position = position})];
   EXPECT_NEAR(counts[0], 0.1 * kDraws, 250);
   EXPECT_NEAR(counts[1], 0.6 * kDraws, 400);
   EXPECT_NEAR(counts[2], 0.3 * kDraws, 400);
@@ -67,9 +68,15 @@ TEST(Sampling, BackendsDrawTheSameTokens) {
   for (int round = 0; round < 300; ++round) {
     std::vector<float> logits(500);
     for (float& logit : logits) logit = normal(random);
-    const SamplingArgs args{.logits = logits, .temperature = 0.7f, .top_k = round % 3 == 0 ? 0 : 40, .top_p = round % 2 == 0 ? 1.0f : 0.9f,
-                            .min_p = round % 5 == 0 ? 0.05f : 0.0f, .seed = random(), .position = round};
-    EXPECT_EQ(sampling(args, {.backend = OpBackend::kCpu}), sampling(args, {.backend = OpBackend::kReference})) << round;
+    const SamplingArgs args{.logits = logits,
+                            .temperature = 0.7f,
+                            .top_k = round % 3 == 0 ? 0 : 40,
+                            .top_p = round % 2 == 0 ? 1.0f : 0.9f,
+                            .min_p = round % 5 == 0 ? 0.05f : 0.0f,
+                            .seed = random(),
+                            .position = round};
+    EXPECT_EQ(sampling(args, {.backend = OpBackend::kCpu}), sampling(args, {.backend = OpBackend::kReference}))
+        << round;
   }
 }
 

@@ -1,6 +1,6 @@
-#include "ops/swiglu.h"
-
 #include <algorithm>
+
+#include "ops/swiglu.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/swiglu_cpu.cc"

@@ -1,9 +1,9 @@
 #include "ops/swiglu.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "ops/instruction_sets_for_test.h"
 
@@ -18,12 +18,14 @@ TEST(Swiglu, BackendsAgreeOverTheWholeRange) {
   }
   std::vector<float> expected(gate.size());
   const auto count = static_cast<int64_t>(gate.size());
-  swiglu({.gate = gate.data(), .up = up.data(), .y = expected.data(), .count = count}, {.backend = OpBackend::kReference});
+  swiglu({.gate = gate.data(), .up = up.data(), .y = expected.data(), .count = count},
+         {.backend = OpBackend::kReference});
   EXPECT_EQ(expected.back(), gate.back() * up.back());
   for_each_instruction_set([&] {
     std::vector<float> y(gate.size());
     swiglu({.gate = gate.data(), .up = up.data(), .y = y.data(), .count = count}, {.backend = OpBackend::kCpu});
-    for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], expected[i], 1e-6f * (1.0f + std::fabs(expected[i]))) << gate[i];
+    for (size_t i = 0; i < y.size(); ++i)
+      ASSERT_NEAR(y[i], expected[i], 1e-6f * (1.0f + std::fabs(expected[i]))) << gate[i];
   });
 }
 

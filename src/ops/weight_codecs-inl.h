@@ -10,10 +10,10 @@
 #define GIMBAL_OPS_WEIGHT_CODECS_INL_H_
 #endif
 
-#include <hwy/highway.h>
-
 #include <algorithm>
 #include <cstdint>
+
+#include <hwy/highway.h>
 
 #include "quantization/weight_matrix.h"
 
@@ -96,7 +96,8 @@ class Float8BlockCodec : public ElementwiseCodec<Float8BlockCodec, uint8_t> {
     const Floats d;
     const hn::RebindToUnsigned<Floats> d32;
     const hn::Rebind<uint8_t, Floats> d8;
-    const int64_t block = (output / kFloat8BlockSize) * ceil_div(columns_, kFloat8BlockSize) + column / kFloat8BlockSize;
+    const int64_t block =
+        (output / kFloat8BlockSize) * ceil_div(columns_, kFloat8BlockSize) + column / kFloat8BlockSize;
     const auto scale = hn::Set(d, scales_[block]);
     // An e4m3 code placed at the top of a float's mantissa is the value times 2^-120, subnormals included.
     const auto to_value = hn::Set(d, 0x1p120f);
@@ -163,7 +164,8 @@ class Int4GroupCodec {
 #endif
   }
   HWY_INLINE float scale_of(int64_t output, int64_t column) const {
-    const int64_t group = std::min(column / group_size_, groups_per_row_ - 1);  // the tail's padding reads the last group
+    const int64_t group =
+        std::min(column / group_size_, groups_per_row_ - 1);  // the tail's padding reads the last group
     const int64_t at = output * groups_per_row_ + group;
     return scales_are_float_ ? static_cast<const float*>(scales_)[at]
                              : bfloat16_to_float(static_cast<const uint16_t*>(scales_)[at]);

@@ -58,12 +58,12 @@ struct PlannedWeight {
   WeightRole role;
   int32_t layer = -1;   // -1: not in a layer
   int32_t expert = -1;  // -1: not a routed expert
-  std::string module;   // "model.layers.3.mlp.experts.7.gate_proj"
+  std::string module = {};   // "model.layers.3.mlp.experts.7.gate_proj"
   WeightFormat format = WeightFormat::kBFloat16;
   int64_t rows = 0;     // output features
   int64_t columns = 0;  // input features
   // Order: kInt4Group: weight_packed, weight_scale, weight_shape. kFloat8Block: weight, weight_scale_inv. Else: weight.
-  std::vector<PlannedTensor> tensors;
+  std::vector<PlannedTensor> tensors = {};
   uint64_t bytes() const;
 };
 

@@ -1,4 +1,5 @@
-// float8 block codec: e4m3 codes with one float scale per 128 x 128 block (DeepSeek-V3's `weight_scale_inv`, which multiplies).
+// float8 block codec: e4m3 codes with one float scale per 128 x 128 block (DeepSeek-V3's `weight_scale_inv`, which
+// multiplies).
 #pragma once
 
 #include <cstdint>

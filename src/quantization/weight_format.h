@@ -13,9 +13,11 @@ enum class WeightFormat : uint8_t {
   kFloat16,
   kBFloat16,
   // compressed-tensors pack-quantized: weight_packed int32 [rows, columns/8], weight_scale [rows, columns/group_size],
-  // weight_shape [2]. Symmetric; value = (nibble - 8) * scale; lowest nibble first. facts: published K2-Thinking format.
+  // weight_shape [2]. Symmetric; value = (nibble - 8) * scale; lowest nibble first. facts: published K2-Thinking
+  // format.
   kInt4Group,
-  // weight e4m3 [rows, columns], weight_scale_inv float32 [ceil(rows/128), ceil(columns/128)]; value = code * scale_inv.
+  // weight e4m3 [rows, columns], weight_scale_inv float32 [ceil(rows/128), ceil(columns/128)]; value = code *
+  // scale_inv.
   kFloat8Block,
 };
 

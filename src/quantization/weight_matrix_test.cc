@@ -1,10 +1,10 @@
 #include "quantization/weight_matrix.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <random>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "quantization/float8_block_codec.h"
 #include "quantization/int4_group_codec.h"
@@ -30,8 +30,13 @@ TEST(Int4GroupCodec, ElementUsesItsRowAndGroup) {
   pack_int4_row(values, std::span(words).subspan(0, 5));
   values.assign(columns, -5);
   pack_int4_row(values, std::span(words).subspan(5, 5));
-  const std::vector<uint16_t> scales = {float_to_bfloat16(1.0f), float_to_bfloat16(0.5f), float_to_bfloat16(2.0f), float_to_bfloat16(4.0f)};
-  const WeightMatrix matrix{.format = WeightFormat::kInt4Group, .rows = rows, .columns = columns, .data = words.data(), .scales = scales.data()};
+  const std::vector<uint16_t> scales = {float_to_bfloat16(1.0f), float_to_bfloat16(0.5f), float_to_bfloat16(2.0f),
+                                        float_to_bfloat16(4.0f)};
+  const WeightMatrix matrix{.format = WeightFormat::kInt4Group,
+                            .rows = rows,
+                            .columns = columns,
+                            .data = words.data(),
+                            .scales = scales.data()};
   EXPECT_EQ(dequantize_element(matrix, 0, 31), 3.0f);
   EXPECT_EQ(dequantize_element(matrix, 0, 32), 1.5f);
   EXPECT_EQ(dequantize_element(matrix, 1, 0), -10.0f);
@@ -48,7 +53,11 @@ TEST(Float8BlockCodec, PartialBlocksHaveTheirOwnScale) {
   std::vector<uint8_t> codes(values.size());
   std::vector<float> scales(4);
   quantize_float8_blocks({.values = values, .rows = rows, .columns = columns, .codes = codes, .scales = scales});
-  const WeightMatrix matrix{.format = WeightFormat::kFloat8Block, .rows = rows, .columns = columns, .data = codes.data(), .scales = scales.data()};
+  const WeightMatrix matrix{.format = WeightFormat::kFloat8Block,
+                            .rows = rows,
+                            .columns = columns,
+                            .data = codes.data(),
+                            .scales = scales.data()};
   EXPECT_EQ(scales[3], 2.0f);
   EXPECT_EQ(dequantize_element(matrix, 129, 128), 896.0f);
   for (int64_t row = 0; row < 128; ++row) {

@@ -1,9 +1,9 @@
 #include "tensor/data_type.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
+
+#include <gtest/gtest.h>
 
 namespace gimbal {
 namespace {

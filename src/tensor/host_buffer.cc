@@ -1,11 +1,11 @@
 #include "tensor/host_buffer.h"
 
-#include <fmt/format.h>
-#include <sys/mman.h>
-
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include <fmt/format.h>
+#include <sys/mman.h>
 
 #include "base/byte_size.h"
 
@@ -15,7 +15,8 @@ Result<HostBuffer> HostBuffer::allocate(uint64_t bytes) {
   if (bytes == 0) return HostBuffer();
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
-    return fail(Error::failed(fmt::format("{} of memory could not be reserved: {}.", format_bytes(bytes), std::strerror(errno))));
+    return fail(Error::failed(
+        fmt::format("{} of memory could not be reserved: {}.", format_bytes(bytes), std::strerror(errno))));
   }
   return HostBuffer(static_cast<std::byte*>(data), bytes);
 }

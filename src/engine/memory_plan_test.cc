@@ -1,0 +1,65 @@
+#include "engine/memory_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gimbal {
+namespace {
+
+class MemoryPlanTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    config_ = *read_model_config(std::filesystem::path(GIMBAL_SOURCE_DIR) / "models/kimi-k2-mini");
+    settings_.page_size = 16;
+    settings_.mem_fraction_static = 0.8;
+    settings_.chunked_prefill_size = 2048;
+  }
+  Result<MemoryPlan> plan(uint64_t memory_bytes) {
+    return plan_memory(
+        settings_, config_, /*weight_bytes=*/uint64_t{24} << 20,
+        {.num_cpus = 2, .memory_bytes = memory_bytes, .cpus_from = "affinity", .memory_from = "cgroup limit"});
+  }
+  ModelConfig config_;
+  Settings settings_;
+};
+
+TEST_F(MemoryPlanTest, TakesWhatAllRunningRequestsCanUse) {
+  const auto result = plan(uint64_t{8} << 30);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->context_length, 4096);
+  EXPECT_EQ(result->num_pages, 16 * 4096 / 16);
+  EXPECT_EQ(result->kv_bytes, uint64_t{16} * 4096 * 8 * 80 * 4);
+  EXPECT_TRUE(result->notes.empty());
+}
+
+TEST_F(MemoryPlanTest, ShrinksThePoolWhenMemoryIsShortAndSaysSo) {
+  const auto result = plan(uint64_t{320} << 20);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_LT(result->num_pages, 4096);
+  EXPECT_GE(result->num_pages, 256);
+  EXPECT_LE(result->weight_bytes + result->workspace_bytes + result->kv_bytes, uint64_t{256} << 20);
+  ASSERT_EQ(result->notes.size(), 1u);
+  EXPECT_THAT(result->notes[0], testing::HasSubstr("limited by memory"));
+}
+
+TEST_F(MemoryPlanTest, RefusesWhatCannotFitWithTheSum) {
+  const auto result = plan(uint64_t{40} << 20);
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().kind, ErrorKind::kInvalidRequest);
+  for (const char* part : {"Required: 24.0 MiB weights", "Offered: 32.0 MiB", "cgroup limit", "Missing: "}) {
+    EXPECT_THAT(result.error().message, testing::HasSubstr(part));
+  }
+}
+
+TEST_F(MemoryPlanTest, ChecksLengthsThatWereAskedFor) {
+  settings_.context_length = 5000;
+  EXPECT_THAT(plan(uint64_t{8} << 30).error().message, testing::HasSubstr("max_position_embeddings 4096"));
+  settings_.context_length = 1000;
+  settings_.max_total_tokens = 999;
+  EXPECT_THAT(plan(uint64_t{8} << 30).error().message, testing::HasSubstr("--max-total-tokens 999"));
+  settings_.max_total_tokens = 1000;
+  EXPECT_EQ(plan(uint64_t{8} << 30)->num_pages, 63);
+}
+
+}  // namespace
+}  // namespace gimbal
