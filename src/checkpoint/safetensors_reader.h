@@ -1,4 +1,5 @@
-// safetensors: 8 bytes little-endian header length, JSON header, then tensor data. https://github.com/huggingface/safetensors
+// safetensors: 8 bytes little-endian header length, JSON header, then tensor data.
+// https://github.com/huggingface/safetensors
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ struct SafetensorsEntry {
 
 // Parses and validates a header. `header` is the start of the file (at least the 8 length bytes and the JSON text),
 // `file_bytes` the size of the whole file. Refused: length beyond the file, bad JSON, duplicate names, unknown element
-// type, negative or overflowing shapes, sizes that disagree with shape and type, overlapping or out-of-range offsets, gaps, bytes
-// behind the last tensor. `path` is used in messages only. Entries are ordered by offset.
+// type, negative or overflowing shapes, sizes that disagree with shape and type, overlapping or out-of-range offsets,
+// gaps, bytes behind the last tensor. `path` is used in messages only. Entries are ordered by offset.
 Result<std::vector<SafetensorsEntry>> parse_safetensors_header(std::string_view header, uint64_t file_bytes,
                                                                std::string_view path);
 

@@ -23,7 +23,7 @@ struct SamplingOptions {
   int64_t max_new_tokens = 16;
   int64_t min_new_tokens = 0;  // end tokens and stop ids cannot be sampled before
   bool ignore_eos = false;
-  std::vector<TokenId> stop_token_ids;  // end the request besides the model's end tokens
+  std::vector<TokenId> stop_token_ids = {};  // end the request besides the model's end tokens
 };
 
 enum class FinishReason { kStop, kLength, kAbort };
@@ -49,7 +49,7 @@ struct TokenEvent {
 
 // What the engine is doing, for /health and /server_info. Copied under a lock.
 struct EngineState {
-  bool is_ready = false;      // weights are there and a token has been computed
+  bool is_ready = false;  // weights are there and a token has been computed
   bool is_stopping = false;
   int64_t num_running = 0;
   int64_t num_queued = 0;
@@ -66,7 +66,8 @@ class RequestGateway {
   virtual ~RequestGateway() = default;
 
   // Queues a request. `on_event` is called on the engine's thread, must not block and must not call the gateway.
-  // Refused: prompt empty, an id outside the vocabulary, prompt + 1 > context length, queue full (kUnavailable), stopping (kUnavailable).
+  // Refused: prompt empty, an id outside the vocabulary, prompt + 1 > context length, queue full (kUnavailable),
+  // stopping (kUnavailable).
   virtual Status submit(GenerationRequest request, std::function<void(const TokenEvent&)> on_event) = 0;
 
   // Ends a request; it gets a last event with FinishReason::kAbort. Unknown ids are ignored.

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <boost/json/serialize.hpp>
 #include <cmath>
+#include <boost/json/serialize.hpp>
 
 namespace gimbal {
 
@@ -94,7 +94,8 @@ std::optional<std::string> ConfigReader::string(std::string_view key) {
 std::vector<std::string> ConfigReader::unknown_keys() const {
   std::vector<std::string> keys;
   for (const auto& entry : object_) {
-    if (!entry.value().is_null() && !known_.contains(std::string(entry.key()))) keys.push_back(path_ + std::string(entry.key()));
+    if (!entry.value().is_null() && !known_.contains(std::string(entry.key())))
+      keys.push_back(path_ + std::string(entry.key()));
   }
   return keys;
 }

@@ -1,13 +1,14 @@
-// ConfigReader: typed reading of one JSON object of config.json; every violated rule is collected, none ends the reading.
+// ConfigReader: typed reading of one JSON object of config.json; every violated rule is collected, none ends the
+// reading.
 #pragma once
 
-#include <boost/json/object.hpp>
 #include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
+#include <boost/json/object.hpp>
 
 namespace gimbal {
 

@@ -25,18 +25,66 @@ constexpr IntegerRange kPositions = {.least = 1, .most = int64_t{1} << 32};
 constexpr std::array<const char*, 3> kKnownModelTypes = {"kimi_k2", "deepseek_v3", "kimi_k25"};
 
 // Keys that do not change what is computed here.
-constexpr std::array kHarmlessKeys = {
-    "architectures", "model_type", "transformers_version", "torch_dtype", "dtype", "use_cache", "initializer_range",
-    "pretraining_tp", "aux_loss_alpha", "seq_aux", "ep_size", "auto_map", "attention_dropout", "_name_or_path", "router_aux_loss_coef",
-    "output_attentions", "output_hidden_states", "return_dict", "chunk_size_feed_forward", "is_encoder_decoder", "is_decoder", "id2label",
-    "label2id", "problem_type", "text_config", "vision_config", "media_placeholder_token_id", "ignore_index", "use_unified_vision_chunk",
-    "video_placeholder", "unk_token_id", "sep_token_id", "num_labels", "head_dim", "rope_interleave", "qk_head_dim", "cross_attention_hidden_size",
-    "add_cross_attention", "tie_encoder_decoder", "torchscript", "pruned_heads", "return_dict_in_generate", "output_scores", "max_length"};
+constexpr std::array kHarmlessKeys = {"architectures",
+                                      "model_type",
+                                      "transformers_version",
+                                      "torch_dtype",
+                                      "dtype",
+                                      "use_cache",
+                                      "initializer_range",
+                                      "pretraining_tp",
+                                      "aux_loss_alpha",
+                                      "seq_aux",
+                                      "ep_size",
+                                      "auto_map",
+                                      "attention_dropout",
+                                      "_name_or_path",
+                                      "router_aux_loss_coef",
+                                      "output_attentions",
+                                      "output_hidden_states",
+                                      "return_dict",
+                                      "chunk_size_feed_forward",
+                                      "is_encoder_decoder",
+                                      "is_decoder",
+                                      "id2label",
+                                      "label2id",
+                                      "problem_type",
+                                      "text_config",
+                                      "vision_config",
+                                      "media_placeholder_token_id",
+                                      "ignore_index",
+                                      "use_unified_vision_chunk",
+                                      "video_placeholder",
+                                      "unk_token_id",
+                                      "sep_token_id",
+                                      "num_labels",
+                                      "head_dim",
+                                      "rope_interleave",
+                                      "qk_head_dim",
+                                      "cross_attention_hidden_size",
+                                      "add_cross_attention",
+                                      "tie_encoder_decoder",
+                                      "torchscript",
+                                      "pruned_heads",
+                                      "return_dict_in_generate",
+                                      "output_scores",
+                                      "max_length"};
 
 // Keys of other designs: a value that is not null, false or 0 means another function than the one computed here.
-constexpr std::array kForeignKeys = {"sliding_window", "use_sliding_window", "layer_types", "index_topk", "index_n_heads", "index_head_dim",
-                                     "attn_logit_softcapping", "final_logit_softcapping", "linear_attn_config", "use_qk_norm", "mlp_bias",
-                                     "moe_router_activation_func", "attention_sink", "num_kv_shared_layers"};
+constexpr std::array kForeignKeys = {"sliding_window",
+                                     "use_sliding_window",
+                                     "layer_types",
+                                     "index_topk",
+                                     "index_n_heads",
+                                     "index_head_dim",
+                                     "attn_logit_softcapping",
+                                     "final_logit_softcapping",
+                                     "linear_attn_config",
+                                     "use_qk_norm",
+                                     "mlp_bias",
+                                     "moe_router_activation_func",
+                                     "attention_sink",
+                                     "num_kv_shared_layers"};
 
 struct ConfigTexts {
   ConfigReader text;
@@ -67,11 +115,14 @@ void read_dimensions(ConfigReader& reader, ModelConfig& config) {
   config.max_position_embeddings = reader.required_integer("max_position_embeddings", kPositions);
   config.rms_norm_eps = reader.number_or("rms_norm_eps", 1e-6, 1e-20, 1.0);
   config.tie_word_embeddings = reader.boolean_or("tie_word_embeddings", false);
-  const int64_t key_heads = reader.integer_or("num_key_value_heads", config.num_attention_heads, {.least = 1, .most = 4096});
+  const int64_t key_heads =
+      reader.integer_or("num_key_value_heads", config.num_attention_heads, {.least = 1, .most = 4096});
   if (key_heads != config.num_attention_heads) {
-    reader.violate("num_key_value_heads", fmt::format("is {}", key_heads), fmt::format("num_attention_heads ({}); the latent is shared anyway", config.num_attention_heads));
+    reader.violate("num_key_value_heads", fmt::format("is {}", key_heads),
+                   fmt::format("num_attention_heads ({}); the latent is shared anyway", config.num_attention_heads));
   }
-  if (config.qk_rope_head_dim % 2 != 0) reader.violate("qk_rope_head_dim", fmt::format("is {}", config.qk_rope_head_dim), "an even number");
+  if (config.qk_rope_head_dim % 2 != 0)
+    reader.violate("qk_rope_head_dim", fmt::format("is {}", config.qk_rope_head_dim), "an even number");
 }
 
 void read_experts(ConfigReader& reader, ModelConfig& config) {
@@ -84,7 +135,8 @@ void read_experts(ConfigReader& reader, ModelConfig& config) {
   config.normalize_topk_prob = reader.boolean_or("norm_topk_prob", true);
   config.routed_scaling_factor = reader.number_or("routed_scaling_factor", 1.0, 1e-6, 1e6);
   if (config.num_experts == 0) {
-    for (const char* key : {"num_experts_per_tok", "moe_intermediate_size", "scoring_func", "topk_method"}) reader.mark_known(key);
+    for (const char* key : {"num_experts_per_tok", "moe_intermediate_size", "scoring_func", "topk_method"})
+      reader.mark_known(key);
     return;
   }
   config.num_experts_per_token = reader.required_integer("num_experts_per_tok", {.least = 1, .most = kExperts.most});
@@ -96,17 +148,21 @@ void read_experts(ConfigReader& reader, ModelConfig& config) {
 void check_experts(ConfigReader& reader, const ModelConfig& config) {
   if (config.num_experts == 0) return;
   if (config.num_experts_per_token > config.num_experts) {
-    reader.violate("num_experts_per_tok", fmt::format("is {}", config.num_experts_per_token), fmt::format("at most n_routed_experts ({})", config.num_experts));
+    reader.violate("num_experts_per_tok", fmt::format("is {}", config.num_experts_per_token),
+                   fmt::format("at most n_routed_experts ({})", config.num_experts));
   }
   if (config.num_experts % config.num_expert_groups != 0) {
-    return reader.violate("n_group", fmt::format("is {}", config.num_expert_groups), fmt::format("a divisor of n_routed_experts ({})", config.num_experts));
+    return reader.violate("n_group", fmt::format("is {}", config.num_expert_groups),
+                          fmt::format("a divisor of n_routed_experts ({})", config.num_experts));
   }
   if (config.num_topk_groups > config.num_expert_groups) {
-    return reader.violate("topk_group", fmt::format("is {}", config.num_topk_groups), fmt::format("at most n_group ({})", config.num_expert_groups));
+    return reader.violate("topk_group", fmt::format("is {}", config.num_topk_groups),
+                          fmt::format("at most n_group ({})", config.num_expert_groups));
   }
   const int64_t reachable = config.num_topk_groups * (config.num_experts / config.num_expert_groups);
   if (config.num_experts_per_token > reachable && config.num_experts_per_token <= config.num_experts) {
-    reader.violate("num_experts_per_tok", fmt::format("is {}", config.num_experts_per_token), fmt::format("at most the {} experts of topk_group groups", reachable));
+    reader.violate("num_experts_per_tok", fmt::format("is {}", config.num_experts_per_token),
+                   fmt::format("at most the {} experts of topk_group groups", reachable));
   }
 }
 
@@ -134,7 +190,8 @@ void read_end_tokens(ConfigReader& reader, int64_t vocab_size, std::vector<int64
   if (value == nullptr) return;
   const auto take = [&](const boost::json::value& id) {
     if (!id.is_int64() || id.get_int64() < 0 || id.get_int64() >= vocab_size) {
-      return reader.violate("eos_token_id", "is " + shown(*value), fmt::format("token ids from 0 to {}", vocab_size - 1));
+      return reader.violate("eos_token_id", "is " + shown(*value),
+                            fmt::format("token ids from 0 to {}", vocab_size - 1));
     }
     if (std::find(ids.begin(), ids.end(), id.get_int64()) == ids.end()) ids.push_back(id.get_int64());
   };
@@ -143,15 +200,17 @@ void read_end_tokens(ConfigReader& reader, int64_t vocab_size, std::vector<int64
 }
 
 Result<ModelConfig> refuse_architecture(std::string_view key, std::string_view found) {
-  return fail(Error::invalid(fmt::format("config.json: {} is {}, which this build does not know. Known: {}. Other families would give "
-                                         "wrong numbers if they were treated as one of these.",
-                                         key, found, fmt::join(known_architectures(), ", "))));
+  return fail(Error::invalid(
+      fmt::format("config.json: {} is {}, which this build does not know. Known: {}. Other families would give "
+                  "wrong numbers if they were treated as one of these.",
+                  key, found, fmt::join(known_architectures(), ", "))));
 }
 
 }  // namespace
 
 std::vector<std::string> known_architectures() {
-  return {"DeepseekV3ForCausalLM (model_type kimi_k2, deepseek_v3)", "KimiK25ForConditionalGeneration (model_type kimi_k25, text part)"};
+  return {"DeepseekV3ForCausalLM (model_type kimi_k2, deepseek_v3)",
+          "KimiK25ForConditionalGeneration (model_type kimi_k25, text part)"};
 }
 
 int64_t ModelConfig::num_moe_layers() const {
@@ -184,13 +243,16 @@ Result<ModelConfig> parse_model_config(std::string_view config_text) {
   ConfigReader outer(top, "", violations);
   const std::string outer_type = outer.string("model_type").value_or("");
   const boost::json::value* nested = outer.find("text_config");
-  if (nested != nullptr && !nested->is_object()) return fail(Error::invalid("config.json: text_config is not an object."));
+  if (nested != nullptr && !nested->is_object())
+    return fail(Error::invalid("config.json: text_config is not an object."));
   const boost::json::object& text_object = nested != nullptr ? nested->get_object() : top;
   ConfigReader text(text_object, nested != nullptr ? "text_config." : "", violations);
   config.model_type = text.string("model_type").value_or(outer_type);
   config.has_vision_part = outer_type == "kimi_k25";
 
-  const auto is_known = [](const std::string& type) { return std::find(kKnownModelTypes.begin(), kKnownModelTypes.end(), type) != kKnownModelTypes.end(); };
+  const auto is_known = [](const std::string& type) {
+    return std::find(kKnownModelTypes.begin(), kKnownModelTypes.end(), type) != kKnownModelTypes.end();
+  };
   for (const std::string& type : {outer_type.empty() ? config.model_type : outer_type, config.model_type}) {
     if (!is_known(type)) return refuse_architecture("model_type", type.empty() ? "missing" : "'" + type + "'");
   }
@@ -198,9 +260,11 @@ Result<ModelConfig> parse_model_config(std::string_view config_text) {
   for (ConfigReader* reader : {&outer, &text}) {
     const boost::json::value* architectures = reader->find("architectures");
     if (architectures == nullptr) continue;
-    const bool is_single = architectures->is_array() && architectures->get_array().size() == 1 && architectures->get_array()[0].is_string();
+    const bool is_single = architectures->is_array() && architectures->get_array().size() == 1 &&
+                           architectures->get_array()[0].is_string();
     const std::string name = is_single ? std::string(architectures->get_array()[0].get_string()) : std::string();
-    if (name != "DeepseekV3ForCausalLM" && name != "KimiK25ForConditionalGeneration") return refuse_architecture("architectures", shown(*architectures));
+    if (name != "DeepseekV3ForCausalLM" && name != "KimiK25ForConditionalGeneration")
+      return refuse_architecture("architectures", shown(*architectures));
   }
 
   read_dimensions(text, config);
@@ -208,7 +272,8 @@ Result<ModelConfig> parse_model_config(std::string_view config_text) {
   check_experts(text, config);
   refuse_other_functions(text);
   if (config.first_k_dense_replace > config.num_layers) {
-    text.violate("first_k_dense_replace", fmt::format("is {}", config.first_k_dense_replace), fmt::format("at most num_hidden_layers ({})", config.num_layers));
+    text.violate("first_k_dense_replace", fmt::format("is {}", config.first_k_dense_replace),
+                 fmt::format("at most num_hidden_layers ({})", config.num_layers));
   }
   config.rope = read_rope_config(text, violations, config.notes);
   config.bos_token_id = read_token_id(text, outer, "bos_token_id", config.vocab_size);
@@ -233,7 +298,8 @@ Result<ModelConfig> parse_model_config(std::string_view config_text) {
   }
   if (!unknown.empty()) {
     std::sort(unknown.begin(), unknown.end());
-    config.notes.push_back(fmt::format("config.json: keys this build does not know and ignores: {}", fmt::join(unknown, ", ")));
+    config.notes.push_back(
+        fmt::format("config.json: keys this build does not know and ignores: {}", fmt::join(unknown, ", ")));
   }
   if (!violations.empty()) {
     return fail(Error::invalid(fmt::format("config.json cannot be used:\n  {}", fmt::join(violations, "\n  "))));
@@ -244,7 +310,10 @@ Result<ModelConfig> parse_model_config(std::string_view config_text) {
 Result<ModelConfig> read_model_config(const std::filesystem::path& model_dir) {
   std::error_code code;
   if (!std::filesystem::is_directory(model_dir, code)) {
-    return fail(Error::invalid(fmt::format("--model-path {} is not a folder. It must hold config.json and the safetensors files of a model.", model_dir.string()), "--model-path"));
+    return fail(Error::invalid(
+        fmt::format("--model-path {} is not a folder. It must hold config.json and the safetensors files of a model.",
+                    model_dir.string()),
+        "--model-path"));
   }
   GIMBAL_ASSIGN_OR_RETURN(const std::string text, read_file_text(model_dir / "config.json", uint64_t{16} << 20));
   Result<ModelConfig> config = parse_model_config(text);
@@ -253,11 +322,14 @@ Result<ModelConfig> read_model_config(const std::filesystem::path& model_dir) {
   if (!std::filesystem::exists(generation_path, code)) return config;
   GIMBAL_ASSIGN_OR_RETURN(const std::string generation_text, read_file_text(generation_path, uint64_t{16} << 20));
   GIMBAL_ASSIGN_OR_RETURN(const boost::json::value generation, parse_json(generation_text, generation_path.string()));
-  if (!generation.is_object()) return fail(Error::invalid(fmt::format("{} holds no JSON object.", generation_path.string())));
+  if (!generation.is_object())
+    return fail(Error::invalid(fmt::format("{} holds no JSON object.", generation_path.string())));
   Violations violations;
   ConfigReader reader(generation.get_object(), "", violations);
   read_end_tokens(reader, config->vocab_size, config->eos_token_ids);
-  if (!violations.empty()) return fail(Error::invalid(fmt::format("{} cannot be used:\n  {}", generation_path.string(), fmt::join(violations, "\n  "))));
+  if (!violations.empty())
+    return fail(Error::invalid(
+        fmt::format("{} cannot be used:\n  {}", generation_path.string(), fmt::join(violations, "\n  "))));
   return config;
 }
 

@@ -1,6 +1,7 @@
 // ModelConfig: the dimensions and switches of one model, read and validated from config.json before any weight is read.
 //
-// A value: no file handles, no global state, cheap to copy. Families: kimi_k2, deepseek_v3 and the text part of kimi_k25.
+// A value: no file handles, no global state, cheap to copy. Families: kimi_k2, deepseek_v3 and the text part of
+// kimi_k25.
 #pragma once
 
 #include <cstdint>
@@ -32,25 +33,25 @@ struct RopeConfig {
 struct QuantizationConfig {
   enum class Method { kNone, kInt4Group, kFloat8Block };
   Method method = Method::kNone;
-  int num_bits = 4;       // kInt4Group: as config.json says; other values than 4 are met by the shape check with a reason
-  int group_size = 32;    // kInt4Group: columns that share one scale
-  int block_rows = 128;   // kFloat8Block
+  int num_bits = 4;     // kInt4Group: as config.json says; other values than 4 are met by the shape check with a reason
+  int group_size = 32;  // kInt4Group: columns that share one scale
+  int block_rows = 128;  // kFloat8Block
   int block_columns = 128;
   ModulePatterns ignore;  // kInt4Group: modules that stay unquantized
 };
 
 struct ModelConfig {
-  std::string architecture;  // "DeepseekV3ForCausalLM"
-  std::string model_type;    // of the text model: "kimi_k2", "deepseek_v3"
+  std::string architecture;      // "DeepseekV3ForCausalLM"
+  std::string model_type;        // of the text model: "kimi_k2", "deepseek_v3"
   bool has_vision_part = false;  // kimi_k25: vision tensors exist and are skipped
 
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
-  int64_t num_layers = 0;               // decoder layers, without multi-token-prediction layers
+  int64_t num_layers = 0;                // decoder layers, without multi-token-prediction layers
   int64_t num_nextn_predict_layers = 0;  // MTP layers behind them, skipped
   int64_t first_k_dense_replace = 0;
   int64_t moe_layer_freq = 1;
-  int64_t num_experts = 0;       // n_routed_experts; 0: every layer is dense
+  int64_t num_experts = 0;  // n_routed_experts; 0: every layer is dense
   int64_t num_shared_experts = 0;
   int64_t num_experts_per_token = 0;
   int64_t moe_intermediate_size = 0;
@@ -64,8 +65,8 @@ struct ModelConfig {
   double rms_norm_eps = 1e-6;
   RopeConfig rope;
   int64_t max_position_embeddings = 0;
-  int64_t num_expert_groups = 1;   // n_group
-  int64_t num_topk_groups = 1;     // topk_group
+  int64_t num_expert_groups = 1;    // n_group
+  int64_t num_topk_groups = 1;      // topk_group
   bool normalize_topk_prob = true;  // norm_topk_prob
   double routed_scaling_factor = 1.0;
   bool tie_word_embeddings = false;
@@ -88,8 +89,8 @@ struct ModelConfig {
   WeightFormat announced_format(std::string_view module) const;
 };
 
-// Parses and validates the text of config.json. All violated rules are reported in one error: each with the key, the value
-// found and what is allowed. Unknown architectures are refused with the list of known ones.
+// Parses and validates the text of config.json. All violated rules are reported in one error: each with the key, the
+// value found and what is allowed. Unknown architectures are refused with the list of known ones.
 Result<ModelConfig> parse_model_config(std::string_view config_text);
 
 // Reads DIR/config.json (and DIR/generation_config.json for more end tokens, when it exists).

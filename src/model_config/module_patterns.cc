@@ -6,8 +6,8 @@
 namespace gimbal {
 
 struct ModulePatterns::Pattern {
-  std::string name;      // exact name; empty for an expression
-  std::string literal;   // text that every match contains; may be empty
+  std::string name;     // exact name; empty for an expression
+  std::string literal;  // text that every match contains; may be empty
   std::unique_ptr<icu::RegexPattern> expression;
 };
 
@@ -17,7 +17,8 @@ constexpr size_t kLongestEntry = 1000;
 constexpr size_t kMostEntries = 100000;
 constexpr int32_t kStepLimit = 100;  // ICU counts in units of some thousand steps
 
-// The longest run of plain characters that every match must contain. Looks at the top level only and gives up on alternatives.
+// The longest run of plain characters that every match must contain. Looks at the top level only and gives up on
+// alternatives.
 std::string required_literal(std::string_view expression) {
   std::string best, run;
   int depth = 0;
@@ -78,7 +79,8 @@ Result<ModulePatterns> ModulePatterns::compile(const std::vector<std::string>& e
       continue;
     }
     if (entry.size() > kLongestEntry) {
-      return fail(Error::invalid(fmt::format("has an expression of {} characters; at most {} are read", entry.size(), kLongestEntry)));
+      return fail(Error::invalid(
+          fmt::format("has an expression of {} characters; at most {} are read", entry.size(), kLongestEntry)));
     }
     const std::string_view expression = std::string_view(entry).substr(3);
     UErrorCode status = U_ZERO_ERROR;
@@ -90,7 +92,8 @@ Result<ModulePatterns> ModulePatterns::compile(const std::vector<std::string>& e
       status = match(*pattern->expression, "model.layers.60.mlp.experts.383.gate_proj", is_match);
     }
     if (U_FAILURE(status)) {
-      return fail(Error::invalid(fmt::format("holds '{}', which is not a usable regular expression ({})", entry, u_errorName(status))));
+      return fail(Error::invalid(
+          fmt::format("holds '{}', which is not a usable regular expression ({})", entry, u_errorName(status))));
     }
     pattern->literal = required_literal(expression);
     result.patterns_.push_back(std::move(pattern));

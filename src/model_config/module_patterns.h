@@ -10,8 +10,8 @@
 
 namespace gimbal {
 
-// Immutable; cheap to copy; may be used from any thread. Expressions match from the start of the name, as Python's re.match does, with a step
-// limit, so that no expression can hang the program.
+// Immutable; cheap to copy; may be used from any thread. Expressions match from the start of the name, as Python's
+// re.match does, with a step limit, so that no expression can hang the program.
 class ModulePatterns {
  public:
   ModulePatterns() = default;

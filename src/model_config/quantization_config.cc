@@ -20,7 +20,8 @@ void require_null(ConfigReader& reader, const char* key) {
 void read_group_weights(ConfigReader& weights, QuantizationConfig& config) {
   config.num_bits = static_cast<int>(weights.required_integer("num_bits", {.least = 1, .most = 16}));
   if (config.num_bits != 4 && config.num_bits != 8) {
-    weights.violate("num_bits", fmt::format("is {}", config.num_bits), "4 (8 is read only to name the tensors that contradict it)");
+    weights.violate("num_bits", fmt::format("is {}", config.num_bits),
+                    "4 (8 is read only to name the tensors that contradict it)");
   }
   config.group_size = static_cast<int>(weights.required_integer("group_size", {.least = 1, .most = 4096}));
   constexpr std::array<int, 4> kGroupSizes = {16, 32, 64, 128};
@@ -38,7 +39,8 @@ void read_group_weights(ConfigReader& weights, QuantizationConfig& config) {
 void read_groups(ConfigReader& reader, QuantizationConfig& config, Violations& violations) {
   const boost::json::value* groups = reader.find("config_groups");
   if (groups == nullptr || !groups->is_object() || groups->get_object().size() != 1) {
-    reader.violate("config_groups", groups == nullptr ? "is missing" : "is not an object with one group", "an object with one group");
+    reader.violate("config_groups", groups == nullptr ? "is missing" : "is not an object with one group",
+                   "an object with one group");
     return;
   }
   const auto& [name, group] = *groups->get_object().begin();
@@ -79,14 +81,17 @@ void read_blocks(ConfigReader& reader, QuantizationConfig& config) {
   require_string(reader, "fmt", "e4m3");
   require_string(reader, "activation_scheme", "dynamic");
   const boost::json::value* size = reader.find("weight_block_size");
-  const bool is_known = size != nullptr && size->is_array() && size->get_array().size() == 2 && size->get_array()[0] == 128 && size->get_array()[1] == 128;
-  if (!is_known) reader.violate("weight_block_size", size == nullptr ? "is missing" : "is " + shown(*size), "[128, 128]");
+  const bool is_known = size != nullptr && size->is_array() && size->get_array().size() == 2 &&
+                        size->get_array()[0] == 128 && size->get_array()[1] == 128;
+  if (!is_known)
+    reader.violate("weight_block_size", size == nullptr ? "is missing" : "is " + shown(*size), "[128, 128]");
   config.block_rows = config.block_columns = 128;
 }
 
 }  // namespace
 
-QuantizationConfig read_quantization_config(const boost::json::value& value, const std::string& path, Violations& violations) {
+QuantizationConfig read_quantization_config(const boost::json::value& value, const std::string& path,
+                                            Violations& violations) {
   QuantizationConfig config;
   if (!value.is_object()) {
     violations.push_back(fmt::format("{} is {}; allowed: an object or null", path, shown(value)));
@@ -105,7 +110,8 @@ QuantizationConfig read_quantization_config(const boost::json::value& value, con
     config.method = QuantizationConfig::Method::kFloat8Block;
     read_blocks(reader, config);
   } else {
-    reader.violate("quant_method", method.empty() ? "is missing" : "is '" + method + "'", "'compressed-tensors' (pack-quantized int4), 'fp8' (e4m3 in blocks)");
+    reader.violate("quant_method", method.empty() ? "is missing" : "is '" + method + "'",
+                   "'compressed-tensors' (pack-quantized int4), 'fp8' (e4m3 in blocks)");
   }
   return config;
 }

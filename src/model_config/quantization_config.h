@@ -9,7 +9,9 @@
 
 namespace gimbal {
 
-// `value` is the object at `path` of config.json. Everything that would change how weights are read and is not known is a violation.
-QuantizationConfig read_quantization_config(const boost::json::value& value, const std::string& path, Violations& violations);
+// `value` is the object at `path` of config.json. Everything that would change how weights are read and is not known is
+// a violation.
+QuantizationConfig read_quantization_config(const boost::json::value& value, const std::string& path,
+                                            Violations& violations);
 
 }  // namespace gimbal

@@ -58,19 +58,22 @@ RopeObject read_rope_object(const boost::json::value& value, const std::string& 
     result.config.kind = RopeConfig::Kind::kYarn;
     read_yarn(rope, result.config, notes);
   } else if (kind != "default") {
-    rope.violate(kind_key, kind.empty() ? "is missing" : fmt::format("'{}' is not known to this build", kind), "'yarn', 'default'");
+    rope.violate(kind_key, kind.empty() ? "is missing" : fmt::format("'{}' is not known to this build", kind),
+                 "'yarn', 'default'");
     return result;
   }
   if (const auto unknown = rope.unknown_keys(); !unknown.empty()) {
-    violations.push_back(fmt::format("{}: not known to this build, and it would change the rotation; allowed: the published yarn keys",
-                                     fmt::join(unknown, ", ")));
+    violations.push_back(
+        fmt::format("{}: not known to this build, and it would change the rotation; allowed: the published yarn keys",
+                    fmt::join(unknown, ", ")));
   }
   return result;
 }
 
 bool is_same(const RopeConfig& a, const RopeConfig& b) {
-  return a.kind == b.kind && a.factor == b.factor && a.beta_fast == b.beta_fast && a.beta_slow == b.beta_slow && a.mscale == b.mscale &&
-         a.mscale_all_dim == b.mscale_all_dim && a.original_max_position == b.original_max_position;
+  return a.kind == b.kind && a.factor == b.factor && a.beta_fast == b.beta_fast && a.beta_slow == b.beta_slow &&
+         a.mscale == b.mscale && a.mscale_all_dim == b.mscale_all_dim &&
+         a.original_max_position == b.original_max_position;
 }
 
 double mscale_of(double factor, double mscale) { return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
@@ -104,7 +107,8 @@ RopeConfig read_rope_config(ConfigReader& reader, Violations& violations, std::v
   RopeConfig config = chosen ? chosen->config : RopeConfig();
   if (!theta) notes.push_back(fmt::format("config.json: rope_theta is absent, {} is used", config.theta));
   config.theta = theta.value_or(config.theta);
-  if (config.kind == RopeConfig::Kind::kYarn && config.theta <= 1.0) reader.violate("rope_theta", "is 1", "more than 1 with yarn");
+  if (config.kind == RopeConfig::Kind::kYarn && config.theta <= 1.0)
+    reader.violate("rope_theta", "is 1", "more than 1 with yarn");
   return config;
 }
 

@@ -39,7 +39,8 @@ class PlanBuilder {
   PlanBuilder(const ModelConfig& config, const FormatOf& format_of) : config_(config), format_of_(format_of) {}
 
   WeightPlan build() {
-    add_matrix({.role = WeightRole::kEmbedding, .module = "model.embed_tokens"}, config_.vocab_size, config_.hidden_size);
+    add_matrix({.role = WeightRole::kEmbedding, .module = "model.embed_tokens"}, config_.vocab_size,
+               config_.hidden_size);
     for (int64_t layer = 0; layer < config_.num_layers; ++layer) add_layer(static_cast<int32_t>(layer));
     add_vector({.role = WeightRole::kFinalNorm, .module = "model.norm"}, config_.hidden_size);
     if (!config_.tie_word_embeddings) {
@@ -51,7 +52,8 @@ class PlanBuilder {
  private:
   void add_layer(int32_t layer) {
     const std::string prefix = fmt::format("model.layers.{}.", layer);
-    add_vector({.role = WeightRole::kInputNorm, .layer = layer, .module = prefix + "input_layernorm"}, config_.hidden_size);
+    add_vector({.role = WeightRole::kInputNorm, .layer = layer, .module = prefix + "input_layernorm"},
+               config_.hidden_size);
     add_attention(layer, prefix + "self_attn.");
     add_vector({.role = WeightRole::kPostAttentionNorm, .layer = layer, .module = prefix + "post_attention_layernorm"},
                config_.hidden_size);
@@ -75,13 +77,14 @@ class PlanBuilder {
     add_matrix(named(WeightRole::kQueryUp, "q_b_proj"), heads * config_.qk_head_dim(), query);
     add_matrix(named(WeightRole::kKeyValueDown, "kv_a_proj_with_mqa"), config_.kv_cache_width(), hidden);
     add_vector(named(WeightRole::kKeyValueNorm, "kv_a_layernorm"), latent);
-    add_matrix(named(WeightRole::kKeyValueUp, "kv_b_proj"), heads * (config_.qk_nope_head_dim + config_.v_head_dim), latent);
+    add_matrix(named(WeightRole::kKeyValueUp, "kv_b_proj"), heads * (config_.qk_nope_head_dim + config_.v_head_dim),
+               latent);
     add_matrix(named(WeightRole::kAttentionOutput, "o_proj"), hidden, heads * config_.v_head_dim);
   }
 
   void add_dense(int32_t layer, const std::string& prefix) {
-    add_matrix({.role = WeightRole::kDenseGate, .layer = layer, .module = prefix + "gate_proj"}, config_.intermediate_size,
-               config_.hidden_size);
+    add_matrix({.role = WeightRole::kDenseGate, .layer = layer, .module = prefix + "gate_proj"},
+               config_.intermediate_size, config_.hidden_size);
     add_matrix({.role = WeightRole::kDenseUp, .layer = layer, .module = prefix + "up_proj"}, config_.intermediate_size,
                config_.hidden_size);
     add_matrix({.role = WeightRole::kDenseDown, .layer = layer, .module = prefix + "down_proj"}, config_.hidden_size,
@@ -96,9 +99,11 @@ class PlanBuilder {
     if (config_.num_shared_experts > 0) {
       const std::string shared = prefix + "shared_experts.";
       const int64_t shared_width = config_.num_shared_experts * width;
-      add_matrix({.role = WeightRole::kSharedGate, .layer = layer, .module = shared + "gate_proj"}, shared_width, hidden);
+      add_matrix({.role = WeightRole::kSharedGate, .layer = layer, .module = shared + "gate_proj"}, shared_width,
+                 hidden);
       add_matrix({.role = WeightRole::kSharedUp, .layer = layer, .module = shared + "up_proj"}, shared_width, hidden);
-      add_matrix({.role = WeightRole::kSharedDown, .layer = layer, .module = shared + "down_proj"}, hidden, shared_width);
+      add_matrix({.role = WeightRole::kSharedDown, .layer = layer, .module = shared + "down_proj"}, hidden,
+                 shared_width);
     }
     for (int32_t expert = 0; expert < static_cast<int32_t>(config_.num_experts); ++expert) {
       const std::string name = fmt::format("{}experts.{}.", prefix, expert);
@@ -112,9 +117,11 @@ class PlanBuilder {
   }
 
   void add_router_bias(int32_t layer, const std::string& module) {
-    PlannedWeight weight{.role = WeightRole::kRouterBias, .layer = layer, .module = module, .rows = config_.num_experts};
+    PlannedWeight weight{
+        .role = WeightRole::kRouterBias, .layer = layer, .module = module, .rows = config_.num_experts};
     weight.format = WeightFormat::kFloat32;
-    weight.tensors.push_back({module + ".e_score_correction_bias", float_types(DataType::kFloat32), {config_.num_experts}});
+    weight.tensors.push_back(
+        {module + ".e_score_correction_bias", float_types(DataType::kFloat32), {config_.num_experts}});
     add(std::move(weight));
   }
 

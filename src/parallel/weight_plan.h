@@ -28,37 +28,37 @@ struct PlannedTensor {
 
 // What a weight is for; the loader binds by role, layer and expert, not by name.
 enum class WeightRole : uint8_t {
-  kEmbedding,            // [vocab_size, hidden_size]
-  kOutputHead,           // [vocab_size, hidden_size]
-  kFinalNorm,            // [hidden_size]
-  kInputNorm,            // [hidden_size]
-  kPostAttentionNorm,    // [hidden_size]
-  kQueryDown,            // q_a_proj [q_lora_rank, hidden_size]
-  kQueryNorm,            // q_a_layernorm [q_lora_rank]
-  kQueryUp,              // q_b_proj [heads * qk_head_dim, q_lora_rank]
-  kKeyValueDown,         // kv_a_proj_with_mqa [kv_lora_rank + qk_rope_head_dim, hidden_size]
-  kKeyValueNorm,         // kv_a_layernorm [kv_lora_rank]
-  kKeyValueUp,           // kv_b_proj [heads * (qk_nope_head_dim + v_head_dim), kv_lora_rank]
-  kAttentionOutput,      // o_proj [hidden_size, heads * v_head_dim]
-  kDenseGate,            // mlp.gate_proj [intermediate_size, hidden_size]
+  kEmbedding,          // [vocab_size, hidden_size]
+  kOutputHead,         // [vocab_size, hidden_size]
+  kFinalNorm,          // [hidden_size]
+  kInputNorm,          // [hidden_size]
+  kPostAttentionNorm,  // [hidden_size]
+  kQueryDown,          // q_a_proj [q_lora_rank, hidden_size]
+  kQueryNorm,          // q_a_layernorm [q_lora_rank]
+  kQueryUp,            // q_b_proj [heads * qk_head_dim, q_lora_rank]
+  kKeyValueDown,       // kv_a_proj_with_mqa [kv_lora_rank + qk_rope_head_dim, hidden_size]
+  kKeyValueNorm,       // kv_a_layernorm [kv_lora_rank]
+  kKeyValueUp,         // kv_b_proj [heads * (qk_nope_head_dim + v_head_dim), kv_lora_rank]
+  kAttentionOutput,    // o_proj [hidden_size, heads * v_head_dim]
+  kDenseGate,          // mlp.gate_proj [intermediate_size, hidden_size]
   kDenseUp,
-  kDenseDown,            // [hidden_size, intermediate_size]
-  kRouter,               // mlp.gate [num_experts, hidden_size]
-  kRouterBias,           // e_score_correction_bias [num_experts]
-  kSharedGate,           // mlp.shared_experts.gate_proj [num_shared_experts * moe_intermediate_size, hidden_size]
+  kDenseDown,   // [hidden_size, intermediate_size]
+  kRouter,      // mlp.gate [num_experts, hidden_size]
+  kRouterBias,  // e_score_correction_bias [num_experts]
+  kSharedGate,  // mlp.shared_experts.gate_proj [num_shared_experts * moe_intermediate_size, hidden_size]
   kSharedUp,
   kSharedDown,
-  kExpertGate,           // mlp.experts.N.gate_proj [moe_intermediate_size, hidden_size]
+  kExpertGate,  // mlp.experts.N.gate_proj [moe_intermediate_size, hidden_size]
   kExpertUp,
-  kExpertDown,           // [hidden_size, moe_intermediate_size]
+  kExpertDown,  // [hidden_size, moe_intermediate_size]
 };
 
 // One weight: a matrix (columns > 0) or a vector (columns == 0), and the one to three tensors that store it.
 struct PlannedWeight {
   WeightRole role;
-  int32_t layer = -1;   // -1: not in a layer
-  int32_t expert = -1;  // -1: not a routed expert
-  std::string module = {};   // "model.layers.3.mlp.experts.7.gate_proj"
+  int32_t layer = -1;       // -1: not in a layer
+  int32_t expert = -1;      // -1: not a routed expert
+  std::string module = {};  // "model.layers.3.mlp.experts.7.gate_proj"
   WeightFormat format = WeightFormat::kBFloat16;
   int64_t rows = 0;     // output features
   int64_t columns = 0;  // input features

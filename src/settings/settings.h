@@ -1,4 +1,5 @@
-// Settings: the values of one run, after defaults, command line and validation. What each means is in settings_table.cc.
+// Settings: the values of one run, after defaults, command line and validation. What each means, its default and its
+// range stand in settings_table.cc, once.
 #pragma once
 
 #include <cstdint>
@@ -38,40 +39,41 @@ struct Settings {
   std::string kv_cache_dtype;         // --kv-cache-dtype auto|float32
 
   // Computation
-  std::string device;               // --device cpu|auto
-  int64_t num_threads = -1;         // --threads; -1: usable processors
-  std::string activation_dtype;     // --activation-dtype float32
-  bool deterministic = false;       // --deterministic (--enable-deterministic-inference)
-  std::string op_backend;           // --op-backend auto|cpu|reference
-  std::string attention_backend;    // --attention-backend auto|cpu|reference
-  std::string moe_runner_backend;   // --moe-runner-backend auto|cpu_simd|reference
-  int64_t tp_size = 1;              // the parallel sizes: only 1 is offered by this build
+  std::string device;              // --device cpu|auto
+  int64_t num_threads = -1;        // --threads; -1: usable processors
+  std::string activation_dtype;    // --activation-dtype float32
+  bool deterministic = false;      // --deterministic (--enable-deterministic-inference)
+  std::string op_backend;          // --op-backend auto|cpu|reference
+  std::string attention_backend;   // --attention-backend auto|cpu|reference
+  std::string moe_runner_backend;  // --moe-runner-backend auto|cpu_simd|reference
+  int64_t tp_size = 1;             // the parallel sizes: only 1 is offered by this build
   int64_t pp_size = 1;
   int64_t dp_size = 1;
   int64_t ep_size = 1;
 
   // generate, score
-  std::string prompt;              // --prompt
-  std::string input;               // --input FILE.jsonl
-  std::string output;              // --output FILE.jsonl (score) or folder (synth)
-  int64_t max_new_tokens = 0;      // --max-new-tokens
-  double temperature = 0;          // --temperature
-  double top_p = 1;                // --top-p
-  int64_t top_k = 0;               // --top-k
-  double min_p = 0;                // --min-p
-  int64_t seed = 0;                // --seed, of sampling and of synth
-  bool ignore_eos = false;         // --ignore-eos
-  int64_t top_logits = 0;          // --top-logits
+  std::string prompt;          // --prompt
+  std::string input;           // --input FILE.jsonl
+  std::string output;          // --output FILE.jsonl (score) or folder (synth)
+  int64_t max_new_tokens = 0;  // --max-new-tokens
+  double temperature = 0;      // --temperature
+  double top_p = 1;            // --top-p
+  int64_t top_k = 0;           // --top-k
+  double min_p = 0;            // --min-p
+  int64_t seed = 0;            // --seed, of sampling and of synth
+  bool ignore_eos = false;     // --ignore-eos
+  int64_t top_logits = 0;      // --top-logits
 
   // synth
-  std::string model_config;   // --model-config FILE
-  std::string quantization;   // --quantization int4|bf16|fp8 (synth); read from the config elsewhere
-  int64_t shard_bytes = 0;    // --shard-bytes
+  std::string model_config;  // --model-config FILE
+  std::string quantization;  // --quantization int4|bf16|fp8 (synth); read from the config elsewhere
+  int64_t shard_bytes = 0;   // --shard-bytes
 
   // General
-  std::string log_level;  // --log-level
+  std::string log_level;    // --log-level
   bool print_json = false;  // --json
-  // Printed once at start and shown by /server_info: aliases that were mapped, flags accepted without effect, derived defaults.
+  // Printed once at start and shown by /server_info: aliases that were mapped, flags accepted without effect, derived
+  // defaults.
   std::vector<std::string> notes;
 };
 

@@ -8,7 +8,8 @@
 
 namespace gimbal {
 
-// Bytes that cannot belong to valid UTF-8 become U+FFFD, one per maximal subpart (Unicode recommended practice). One stream per object; not thread-safe.
+// Bytes that cannot belong to valid UTF-8 become U+FFFD, one per maximal subpart (Unicode recommended practice). One
+// stream per object; not thread-safe.
 class IncrementalDetokenizer {
  public:
   // `tokenizer` must outlive this object.
