@@ -123,11 +123,11 @@ class CommandParser {
     assign(line.settings);
     judge_sglang_flags(line.settings.notes);
     require_inputs(line.settings);
-    if (!problems_.empty()) {
-      return fail(Error::invalid(fmt::format("{}{}", problems_.size() > 1 ? "the command line cannot be used:\n  " : "",
-                                             fmt::join(problems_, "\n  "))));
-    }
-    return line;
+    if (problems_.empty()) return line;
+    std::string message = problems_.size() > 1 ? "the command line cannot be used:\n  " : "";
+    message += fmt::format("{}", fmt::join(problems_, "\n  "));
+    for (const std::string& note : line.settings.notes) message += fmt::format("\nnote: {}", note);
+    return fail(Error::invalid(std::move(message)));
   }
 
  private:

@@ -12,6 +12,7 @@ namespace gimbal {
 namespace {
 
 constexpr int64_t kDefaultMaxRunning = 16;
+constexpr int64_t kLeastContext = 512;  // a derived context is not made shorter than this
 
 Error does_not_fit(const MemoryPlan& plan, uint64_t kv_bytes, uint64_t budget, const Settings& settings,
                    const MachineLimits& machine) {
@@ -23,6 +24,12 @@ Error does_not_fit(const MemoryPlan& plan, uint64_t kv_bytes, uint64_t budget, c
       format_bytes(plan.weight_bytes), format_bytes(plan.workspace_bytes), format_bytes(kv_bytes), plan.context_length,
       format_bytes(budget), settings.mem_fraction_static * 100, format_bytes(machine.memory_bytes), machine.memory_from,
       format_bytes(plan.weight_bytes + plan.workspace_bytes + kv_bytes - budget)));
+}
+
+Error pool_too_small(const MemoryPlan& plan, const Settings& settings) {
+  return Error::invalid(fmt::format("--max-total-tokens {} is less than one context of {} tokens. Raise it or lower --context-length.",
+                                    settings.max_total_tokens, plan.context_length),
+                        "--max-total-tokens");
 }
 
 Result<int64_t> choose_context_length(const Settings& settings, const ModelConfig& config) {
@@ -42,9 +49,8 @@ Result<MemoryPlan> plan_memory(const Settings& settings, const ModelConfig& conf
   plan.weight_bytes = weight_bytes;
   GIMBAL_ASSIGN_OR_RETURN(plan.context_length, choose_context_length(settings, config));
   plan.max_running = settings.max_running_requests > 0 ? settings.max_running_requests : kDefaultMaxRunning;
-  plan.tokens_per_step = settings.chunked_prefill_size > 0
-                             ? std::min(settings.chunked_prefill_size, plan.context_length)
-                             : plan.context_length;
+  plan.tokens_per_step = settings.chunked_prefill_size > 0 ? std::min(settings.chunked_prefill_size, plan.context_length)
+                                                           : plan.context_length;
   // A step has the prompt rows and one row for every decoding sequence.
   plan.workspace_bytes = Decoder::workspace_bytes(config, plan.tokens_per_step + plan.max_running);
 
@@ -53,24 +59,25 @@ Result<MemoryPlan> plan_memory(const Settings& settings, const ModelConfig& conf
       kv_bytes_per_token(config.num_layers, config.kv_cache_width()) * static_cast<uint64_t>(settings.page_size);
   const auto pages_for = [&](int64_t tokens) { return (tokens + settings.page_size - 1) / settings.page_size; };
   const uint64_t fixed = plan.weight_bytes + plan.workspace_bytes;
-  const uint64_t affordable = budget > fixed ? (budget - fixed) / page_bytes : 0;
+  const auto affordable = static_cast<int64_t>(budget > fixed ? (budget - fixed) / page_bytes : 0);
 
-  const int64_t least = pages_for(plan.context_length);
-  int64_t wanted = least * plan.max_running;
-  if (settings.max_total_tokens > 0) {
-    wanted = pages_for(settings.max_total_tokens);
-    if (wanted < least) {
-      return fail(Error::invalid(
-          fmt::format(
-              "--max-total-tokens {} is less than one context of {} tokens. Raise it or lower --context-length.",
-              settings.max_total_tokens, plan.context_length),
-          "--max-total-tokens"));
+  const bool is_pool_given = settings.max_total_tokens > 0;
+  const int64_t offered = std::min(affordable, is_pool_given ? pages_for(settings.max_total_tokens) : affordable);
+  if (offered < pages_for(plan.context_length)) {
+    // A context that was asked for is never shortened; one that was derived from the model is, with a note.
+    const bool is_context_given = settings.context_length > 0;
+    const int64_t shorter = offered * settings.page_size;
+    if (is_context_given || shorter < std::min<int64_t>(kLeastContext, plan.context_length)) {
+      const uint64_t kv_bytes = static_cast<uint64_t>(pages_for(plan.context_length)) * page_bytes;
+      return fail(offered < affordable ? pool_too_small(plan, settings) : does_not_fit(plan, kv_bytes, budget, settings, machine));
     }
+    plan.notes.push_back(fmt::format("context: {} tokens instead of the model's {}, limited by {}", shorter, plan.context_length,
+                                     offered < affordable ? "--max-total-tokens" : "memory"));
+    plan.context_length = shorter;
+    plan.tokens_per_step = std::min(plan.tokens_per_step, plan.context_length);
   }
-  if (affordable < static_cast<uint64_t>(least)) {
-    return fail(does_not_fit(plan, static_cast<uint64_t>(least) * page_bytes, budget, settings, machine));
-  }
-  plan.num_pages = static_cast<int64_t>(std::min<uint64_t>(affordable, static_cast<uint64_t>(wanted)));
+  const int64_t wanted = is_pool_given ? pages_for(settings.max_total_tokens) : pages_for(plan.context_length) * plan.max_running;
+  plan.num_pages = std::min(affordable, wanted);
   if (plan.num_pages < wanted) {
     plan.notes.push_back(fmt::format("KV pool: {} tokens instead of {}, limited by memory ({} of {})",
                                      plan.num_pages * settings.page_size, wanted * settings.page_size,

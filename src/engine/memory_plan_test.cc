@@ -33,11 +33,11 @@ TEST_F(MemoryPlanTest, TakesWhatAllRunningRequestsCanUse) {
 }
 
 TEST_F(MemoryPlanTest, ShrinksThePoolWhenMemoryIsShortAndSaysSo) {
-  const auto result = plan(uint64_t{320} << 20);
+  const auto result = plan(uint64_t{240} << 20);
   ASSERT_TRUE(result.has_value());
   EXPECT_LT(result->num_pages, 4096);
   EXPECT_GE(result->num_pages, 256);
-  EXPECT_LE(result->weight_bytes + result->workspace_bytes + result->kv_bytes, uint64_t{256} << 20);
+  EXPECT_LE(result->weight_bytes + result->workspace_bytes + result->kv_bytes, uint64_t{192} << 20);
   ASSERT_EQ(result->notes.size(), 1u);
   EXPECT_THAT(result->notes[0], testing::HasSubstr("limited by memory"));
 }
@@ -51,12 +51,26 @@ TEST_F(MemoryPlanTest, RefusesWhatCannotFitWithTheSum) {
   }
 }
 
+TEST_F(MemoryPlanTest, ADerivedContextIsShortenedWithANote) {
+  const auto result = plan(uint64_t{90} << 20);  // room for a part of the 4096 tokens
+  ASSERT_TRUE(result.has_value()) << result.error().message;
+  EXPECT_GE(result->context_length, 512);
+  EXPECT_LT(result->context_length, 4096);
+  EXPECT_THAT(result->notes, testing::Contains(testing::HasSubstr("limited by memory")));
+  settings_.max_total_tokens = 3000;
+  const auto small_pool = plan(uint64_t{8} << 30);
+  ASSERT_TRUE(small_pool.has_value()) << small_pool.error().message;
+  EXPECT_EQ(small_pool->context_length, 3008);  // whole pages
+  EXPECT_EQ(small_pool->num_pages, 188);
+  EXPECT_THAT(small_pool->notes, testing::ElementsAre(testing::HasSubstr("3008 tokens instead of the model's 4096, limited by --max-total-tokens")));
+}
+
 TEST_F(MemoryPlanTest, ChecksLengthsThatWereAskedFor) {
   settings_.context_length = 5000;
   EXPECT_THAT(plan(uint64_t{8} << 30).error().message, testing::HasSubstr("max_position_embeddings 4096"));
   settings_.context_length = 1000;
-  settings_.max_total_tokens = 999;
-  EXPECT_THAT(plan(uint64_t{8} << 30).error().message, testing::HasSubstr("--max-total-tokens 999"));
+  settings_.max_total_tokens = 900;
+  EXPECT_THAT(plan(uint64_t{8} << 30).error().message, testing::HasSubstr("--max-total-tokens 900"));
   settings_.max_total_tokens = 1000;
   EXPECT_EQ(plan(uint64_t{8} << 30)->num_pages, 63);
 }

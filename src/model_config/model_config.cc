@@ -86,12 +86,6 @@ constexpr std::array kForeignKeys = {"sliding_window",
                                      "attention_sink",
                                      "num_kv_shared_layers"};
 
-struct ConfigTexts {
-  ConfigReader text;
-  ConfigReader outer;  // the top level, which is the same object when nothing is nested
-  bool is_nested;
-};
-
 void require_string(ConfigReader& reader, const char* key, const char* only, const char* otherwise) {
   const std::string value = reader.string(key).value_or(otherwise);
   if (value != only) reader.violate(key, "is '" + value + "'", fmt::format("'{}'", only));
@@ -128,6 +122,10 @@ void read_dimensions(ConfigReader& reader, ModelConfig& config) {
 void read_experts(ConfigReader& reader, ModelConfig& config) {
   config.num_experts = reader.integer_or("n_routed_experts", 0, kExperts);
   config.first_k_dense_replace = reader.integer_or("first_k_dense_replace", 0, {.least = 0, .most = kLayers.most});
+  if (config.first_k_dense_replace > config.num_layers) {
+    reader.violate("first_k_dense_replace", fmt::format("is {}", config.first_k_dense_replace),
+                   fmt::format("at most num_hidden_layers ({})", config.num_layers));
+  }
   config.moe_layer_freq = reader.integer_or("moe_layer_freq", 1, kLayers);
   config.num_shared_experts = reader.integer_or("n_shared_experts", 0, {.least = 0, .most = 256});
   config.num_expert_groups = reader.integer_or("n_group", 1, {.least = 1, .most = kExperts.most});
@@ -199,11 +197,67 @@ void read_end_tokens(ConfigReader& reader, int64_t vocab_size, std::vector<int64
   for (const boost::json::value& id : value->get_array()) take(id);
 }
 
-Result<ModelConfig> refuse_architecture(std::string_view key, std::string_view found) {
+tl::unexpected<Error> refuse_architecture(std::string_view key, std::string_view found) {
   return fail(Error::invalid(
       fmt::format("config.json: {} is {}, which this build does not know. Known: {}. Other families would give "
                   "wrong numbers if they were treated as one of these.",
                   key, found, fmt::join(known_architectures(), ", "))));
+}
+
+bool is_known_model_type(const std::string& type) {
+  return std::find(kKnownModelTypes.begin(), kKnownModelTypes.end(), type) != kKnownModelTypes.end();
+}
+
+// Model types and architectures of both levels must be known; near relatives are other functions.
+Status read_architecture(ConfigReader& text, ConfigReader& outer, ModelConfig& config) {
+  const std::string outer_type = outer.string("model_type").value_or("");
+  config.model_type = text.string("model_type").value_or(outer_type);
+  config.has_vision_part = outer_type == "kimi_k25";
+  config.architecture = "DeepseekV3ForCausalLM";
+  for (const std::string& type : {outer_type.empty() ? config.model_type : outer_type, config.model_type}) {
+    if (!is_known_model_type(type)) return refuse_architecture("model_type", type.empty() ? "missing" : "'" + type + "'");
+  }
+  for (ConfigReader* reader : {&outer, &text}) {
+    const boost::json::value* architectures = reader->find("architectures");
+    if (architectures == nullptr) continue;
+    const bool is_single = architectures->is_array() && architectures->get_array().size() == 1 && architectures->get_array()[0].is_string();
+    const std::string name = is_single ? std::string(architectures->get_array()[0].get_string()) : std::string();
+    if (name != "DeepseekV3ForCausalLM" && name != "KimiK25ForConditionalGeneration") {
+      return refuse_architecture("architectures", shown(*architectures));
+    }
+  }
+  return {};
+}
+
+void read_token_ids(ConfigReader& text, ConfigReader& outer, ModelConfig& config) {
+  config.bos_token_id = read_token_id(text, outer, "bos_token_id", config.vocab_size);
+  config.pad_token_id = read_token_id(text, outer, "pad_token_id", config.vocab_size);
+  read_end_tokens(text, config.vocab_size, config.eos_token_ids);
+  if (!text.path().empty()) read_end_tokens(outer, config.vocab_size, config.eos_token_ids);
+}
+
+void read_quantization(ConfigReader& text, ConfigReader& outer, Violations& violations, ModelConfig& config) {
+  ConfigReader& reader = text.has("quantization_config") ? text : outer;
+  for (ConfigReader* level : {&text, &outer}) level->mark_known("quantization_config");
+  if (const boost::json::value* quantization = reader.find("quantization_config")) {
+    config.quantization = read_quantization_config(*quantization, reader.path() + "quantization_config", violations);
+  }
+}
+
+void note_unknown_keys(ConfigReader& text, ConfigReader& outer, bool is_nested, ModelConfig& config) {
+  outer.mark_known("tie_word_embeddings");
+  for (const char* key : kHarmlessKeys) {
+    text.mark_known(key);
+    outer.mark_known(key);
+  }
+  std::vector<std::string> unknown = text.unknown_keys();
+  if (is_nested) {
+    const std::vector<std::string> more = outer.unknown_keys();
+    unknown.insert(unknown.end(), more.begin(), more.end());
+  }
+  if (unknown.empty()) return;
+  std::sort(unknown.begin(), unknown.end());
+  config.notes.push_back(fmt::format("config.json: keys this build does not know and ignores: {}", fmt::join(unknown, ", ")));
 }
 
 }  // namespace
@@ -237,70 +291,23 @@ Result<ModelConfig> parse_model_config(std::string_view config_text) {
   GIMBAL_ASSIGN_OR_RETURN(const boost::json::value document, parse_json(config_text, "config.json"));
   if (!document.is_object()) return fail(Error::invalid("config.json holds no JSON object."));
   const boost::json::object& top = document.get_object();
+  const boost::json::value* nested = top.if_contains("text_config");
+  const bool is_nested = nested != nullptr && !nested->is_null();
+  if (is_nested && !nested->is_object()) return fail(Error::invalid("config.json: text_config is not an object."));
   Violations violations;
-  ModelConfig config;
-
   ConfigReader outer(top, "", violations);
-  const std::string outer_type = outer.string("model_type").value_or("");
-  const boost::json::value* nested = outer.find("text_config");
-  if (nested != nullptr && !nested->is_object())
-    return fail(Error::invalid("config.json: text_config is not an object."));
-  const boost::json::object& text_object = nested != nullptr ? nested->get_object() : top;
-  ConfigReader text(text_object, nested != nullptr ? "text_config." : "", violations);
-  config.model_type = text.string("model_type").value_or(outer_type);
-  config.has_vision_part = outer_type == "kimi_k25";
+  ConfigReader text(is_nested ? nested->get_object() : top, is_nested ? "text_config." : "", violations);
 
-  const auto is_known = [](const std::string& type) {
-    return std::find(kKnownModelTypes.begin(), kKnownModelTypes.end(), type) != kKnownModelTypes.end();
-  };
-  for (const std::string& type : {outer_type.empty() ? config.model_type : outer_type, config.model_type}) {
-    if (!is_known(type)) return refuse_architecture("model_type", type.empty() ? "missing" : "'" + type + "'");
-  }
-  config.architecture = "DeepseekV3ForCausalLM";
-  for (ConfigReader* reader : {&outer, &text}) {
-    const boost::json::value* architectures = reader->find("architectures");
-    if (architectures == nullptr) continue;
-    const bool is_single = architectures->is_array() && architectures->get_array().size() == 1 &&
-                           architectures->get_array()[0].is_string();
-    const std::string name = is_single ? std::string(architectures->get_array()[0].get_string()) : std::string();
-    if (name != "DeepseekV3ForCausalLM" && name != "KimiK25ForConditionalGeneration")
-      return refuse_architecture("architectures", shown(*architectures));
-  }
-
+  ModelConfig config;
+  GIMBAL_RETURN_IF_ERROR(read_architecture(text, outer, config));
   read_dimensions(text, config);
   read_experts(text, config);
   check_experts(text, config);
   refuse_other_functions(text);
-  if (config.first_k_dense_replace > config.num_layers) {
-    text.violate("first_k_dense_replace", fmt::format("is {}", config.first_k_dense_replace),
-                 fmt::format("at most num_hidden_layers ({})", config.num_layers));
-  }
   config.rope = read_rope_config(text, violations, config.notes);
-  config.bos_token_id = read_token_id(text, outer, "bos_token_id", config.vocab_size);
-  config.pad_token_id = read_token_id(text, outer, "pad_token_id", config.vocab_size);
-  read_end_tokens(text, config.vocab_size, config.eos_token_ids);
-  if (nested != nullptr) read_end_tokens(outer, config.vocab_size, config.eos_token_ids);
-
-  ConfigReader& quantized = text.has("quantization_config") ? text : outer;
-  text.mark_known("quantization_config");
-  if (const boost::json::value* quantization = quantized.find("quantization_config")) {
-    config.quantization = read_quantization_config(*quantization, quantized.path() + "quantization_config", violations);
-  }
-  outer.mark_known("tie_word_embeddings");
-  for (const char* key : kHarmlessKeys) {
-    text.mark_known(key);
-    outer.mark_known(key);
-  }
-  std::vector<std::string> unknown = text.unknown_keys();
-  if (nested != nullptr) {
-    const std::vector<std::string> more = outer.unknown_keys();
-    unknown.insert(unknown.end(), more.begin(), more.end());
-  }
-  if (!unknown.empty()) {
-    std::sort(unknown.begin(), unknown.end());
-    config.notes.push_back(
-        fmt::format("config.json: keys this build does not know and ignores: {}", fmt::join(unknown, ", ")));
-  }
+  read_token_ids(text, outer, config);
+  read_quantization(text, outer, violations, config);
+  note_unknown_keys(text, outer, is_nested, config);
   if (!violations.empty()) {
     return fail(Error::invalid(fmt::format("config.json cannot be used:\n  {}", fmt::join(violations, "\n  "))));
   }

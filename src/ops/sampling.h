@@ -20,7 +20,7 @@ struct SamplingArgs {
   float min_p = 0.0f;                  // ids below min_p times the likeliest one's probability are dropped
   uint64_t seed = 0;
   int64_t position = 0;                         // of the token to be sampled in its sequence
-  std::span<const int32_t> forbidden_ids = {};  // never sampled
+  std::span<const int32_t> forbidden_ids = {};  // [any number], never sampled
 };
 
 // nullopt when a logit is not finite: the caller ends the request with an error instead of a made-up token.

@@ -27,8 +27,34 @@ HttpError protocol_error(http::status status, std::string code, std::string mess
   return {.status = status, .type = "invalid_request_error", .code = std::move(code), .message = std::move(message)};
 }
 
+// Cancels what the stream is doing when time is up, but leaves it open (a stream's own expiry closes it), so that the client
+// can be told.
+class ReadDeadline {
+ public:
+  ReadDeadline(TcpStream& stream, std::chrono::milliseconds patience)
+      : timer_(stream.get_executor(), patience), state_(std::make_shared<State>()) {
+    timer_.async_wait([&stream, state = state_](const error_code& error) {
+      if (error || !state->is_armed) return;
+      state->has_passed = true;
+      stream.cancel();
+    });
+  }
+  ~ReadDeadline() { state_->is_armed = false; }
+  ReadDeadline(const ReadDeadline&) = delete;
+  ReadDeadline& operator=(const ReadDeadline&) = delete;
+  bool has_passed() const { return state_->has_passed; }
+
+ private:
+  struct State {  // outlives the object when its timer has already fired
+    bool is_armed = true;
+    bool has_passed = false;
+  };
+  asio::steady_timer timer_;
+  std::shared_ptr<State> state_;
+};
+
 // What to answer when a request could not be read; nullopt when nobody is there to read it.
-std::optional<HttpError> describe_read_error(const error_code& error, const ServerLimits& limits) {
+std::optional<HttpError> describe_read_error(const error_code& error, bool has_timed_out, const ServerLimits& limits) {
   if (error == http::error::body_limit) {
     return protocol_error(http::status::payload_too_large, "body_too_large",
                           fmt::format("The request body is larger than the limit of {} bytes (--max-body-bytes).",
@@ -39,7 +65,7 @@ std::optional<HttpError> describe_read_error(const error_code& error, const Serv
         http::status::request_header_fields_too_large, "header_too_large",
         fmt::format("The request head is larger than the limit of {} bytes.", limits.max_header_bytes));
   }
-  if (error == boost::beast::error::timeout) {
+  if (has_timed_out) {
     return protocol_error(http::status::request_timeout, "request_timeout",
                           "The request did not arrive in time (--request-timeout-s).");
   }
@@ -176,10 +202,11 @@ asio::awaitable<bool> HttpServer::serve_one(Connection& connection, boost::beast
   http::request_parser<http::string_body> parser;
   parser.header_limit(static_cast<uint32_t>(limits_.max_header_bytes));
   parser.body_limit(static_cast<uint64_t>(limits_.max_body_bytes));
-  connection.stream.expires_after(limits_.request_timeout);
+  connection.stream.expires_never();
+  std::optional<ReadDeadline> deadline(std::in_place, connection.stream, limits_.request_timeout);
   error_code error;
   co_await http::async_read_header(connection.stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
-  std::optional<HttpError> fault = error ? describe_read_error(error, limits_) : std::nullopt;
+  std::optional<HttpError> fault = error ? describe_read_error(error, deadline->has_passed(), limits_) : std::nullopt;
   if (error && !fault) co_return false;
   if (!error) {
     if (const auto expect = parser.get().find(http::field::expect); expect != parser.get().end()) {
@@ -194,9 +221,10 @@ asio::awaitable<bool> HttpServer::serve_one(Connection& connection, boost::beast
   }
   if (!fault) {
     co_await http::async_read(connection.stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
-    if (error) fault = describe_read_error(error, limits_);
+    if (error) fault = describe_read_error(error, deadline->has_passed(), limits_);
     if (error && !fault) co_return false;
   }
+  deadline.reset();
   Exchange exchange(server_, connection.stream, parser.release(), limits_);
   if (fault || is_draining_) exchange.close_after();
   std::optional<std::string> internal_error;

@@ -13,8 +13,7 @@ namespace {
 
 constexpr double kLargest = 1e15;
 
-std::vector<Setting> make_table() {
-  return {
+const std::vector<Setting> kTable = {
       // Model and loading
       {.flag = "--model-path",
        .member = &Settings::model_path,
@@ -413,8 +412,7 @@ std::vector<Setting> make_table() {
        .commands = kAllCommands,
        .section = "General",
        .doc = "Print results as JSON for programs."},
-  };
-}
+};
 
 struct CommandName {
   std::string_view name;
@@ -489,8 +487,7 @@ struct Assign {
 }  // namespace
 
 std::span<const Setting> settings_table() {
-  static const std::vector<Setting> table = make_table();
-  return table;
+  return kTable;
 }
 
 std::optional<CommandBit> command_bit(std::string_view command) {

@@ -15,8 +15,7 @@ constexpr std::string_view kNoAuthentication =
     "this build has no authentication; listen on loopback or put a proxy with authentication in front, and leave the "
     "flag out";
 
-std::vector<SglangFlag> make_flags() {
-  std::vector<SglangFlag> flags = {
+const std::vector<SglangFlag> kFlags = {
       {"--trust-remote-code", false, Kind::kNoEffect, "no code is ever loaded from a checkpoint"},
       {"--watchdog-timeout", true, Kind::kNoEffect, "there is no watchdog in this build"},
       {"--soft-watchdog-timeout", true, Kind::kNoEffect, "there is no watchdog in this build"},
@@ -106,15 +105,12 @@ std::vector<SglangFlag> make_flags() {
       {"--speculative-num-steps", true, Kind::kRefused, kNoSpeculation},
       {"--speculative-eagle-topk", true, Kind::kRefused, kNoSpeculation},
       {"--speculative-num-draft-tokens", true, Kind::kRefused, kNoSpeculation},
-  };
-  return flags;
-}
+};
 
 }  // namespace
 
 std::span<const SglangFlag> sglang_flags() {
-  static const std::vector<SglangFlag> flags = make_flags();
-  return flags;
+  return kFlags;
 }
 
 std::span<const RenamedFlag> renamed_flags() {
