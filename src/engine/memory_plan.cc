@@ -27,9 +27,10 @@ Error does_not_fit(const MemoryPlan& plan, uint64_t kv_bytes, uint64_t budget, c
 }
 
 Error pool_too_small(const MemoryPlan& plan, const Settings& settings) {
-  return Error::invalid(fmt::format("--max-total-tokens {} is less than one context of {} tokens. Raise it or lower --context-length.",
-                                    settings.max_total_tokens, plan.context_length),
-                        "--max-total-tokens");
+  return Error::invalid(
+      fmt::format("--max-total-tokens {} is less than one context of {} tokens. Raise it or lower --context-length.",
+                  settings.max_total_tokens, plan.context_length),
+      "--max-total-tokens");
 }
 
 Result<int64_t> choose_context_length(const Settings& settings, const ModelConfig& config) {
@@ -49,8 +50,9 @@ Result<MemoryPlan> plan_memory(const Settings& settings, const ModelConfig& conf
   plan.weight_bytes = weight_bytes;
   GIMBAL_ASSIGN_OR_RETURN(plan.context_length, choose_context_length(settings, config));
   plan.max_running = settings.max_running_requests > 0 ? settings.max_running_requests : kDefaultMaxRunning;
-  plan.tokens_per_step = settings.chunked_prefill_size > 0 ? std::min(settings.chunked_prefill_size, plan.context_length)
-                                                           : plan.context_length;
+  plan.tokens_per_step = settings.chunked_prefill_size > 0
+                             ? std::min(settings.chunked_prefill_size, plan.context_length)
+                             : plan.context_length;
   // A step has the prompt rows and one row for every decoding sequence.
   plan.workspace_bytes = Decoder::workspace_bytes(config, plan.tokens_per_step + plan.max_running);
 
@@ -69,14 +71,16 @@ Result<MemoryPlan> plan_memory(const Settings& settings, const ModelConfig& conf
     const int64_t shorter = offered * settings.page_size;
     if (is_context_given || shorter < std::min<int64_t>(kLeastContext, plan.context_length)) {
       const uint64_t kv_bytes = static_cast<uint64_t>(pages_for(plan.context_length)) * page_bytes;
-      return fail(offered < affordable ? pool_too_small(plan, settings) : does_not_fit(plan, kv_bytes, budget, settings, machine));
+      return fail(offered < affordable ? pool_too_small(plan, settings)
+                                       : does_not_fit(plan, kv_bytes, budget, settings, machine));
     }
-    plan.notes.push_back(fmt::format("context: {} tokens instead of the model's {}, limited by {}", shorter, plan.context_length,
-                                     offered < affordable ? "--max-total-tokens" : "memory"));
+    plan.notes.push_back(fmt::format("context: {} tokens instead of the model's {}, limited by {}", shorter,
+                                     plan.context_length, offered < affordable ? "--max-total-tokens" : "memory"));
     plan.context_length = shorter;
     plan.tokens_per_step = std::min(plan.tokens_per_step, plan.context_length);
   }
-  const int64_t wanted = is_pool_given ? pages_for(settings.max_total_tokens) : pages_for(plan.context_length) * plan.max_running;
+  const int64_t wanted =
+      is_pool_given ? pages_for(settings.max_total_tokens) : pages_for(plan.context_length) * plan.max_running;
   plan.num_pages = std::min(affordable, wanted);
   if (plan.num_pages < wanted) {
     plan.notes.push_back(fmt::format("KV pool: {} tokens instead of {}, limited by memory ({} of {})",

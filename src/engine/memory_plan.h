@@ -23,9 +23,10 @@ struct MemoryPlan {
   std::vector<std::string> notes;  // limits that were derived
 };
 
-// Weights + workspace + KV must stay under mem_fraction_static of the memory this process may use. The KV pool takes what the
-// largest number of running requests can use, or less when memory is short, but never less than one whole context. A context
-// that was asked for is never shortened; one that comes from the model is, with a note, when it does not fit.
+// Weights + workspace + KV must stay under mem_fraction_static of the memory this process may use. The KV pool takes
+// what the largest number of running requests can use, or less when memory is short, but never less than one whole
+// context. A context that was asked for is never shortened; one that comes from the model is, with a note, when it does
+// not fit.
 Result<MemoryPlan> plan_memory(const Settings& settings, const ModelConfig& config, uint64_t weight_bytes,
                                const MachineLimits& machine);
 

@@ -62,7 +62,8 @@ TEST_F(MemoryPlanTest, ADerivedContextIsShortenedWithANote) {
   ASSERT_TRUE(small_pool.has_value()) << small_pool.error().message;
   EXPECT_EQ(small_pool->context_length, 3008);  // whole pages
   EXPECT_EQ(small_pool->num_pages, 188);
-  EXPECT_THAT(small_pool->notes, testing::ElementsAre(testing::HasSubstr("3008 tokens instead of the model's 4096, limited by --max-total-tokens")));
+  EXPECT_THAT(small_pool->notes, testing::ElementsAre(testing::HasSubstr(
+                                     "3008 tokens instead of the model's 4096, limited by --max-total-tokens")));
 }
 
 TEST_F(MemoryPlanTest, ChecksLengthsThatWereAskedFor) {

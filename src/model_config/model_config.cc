@@ -215,12 +215,14 @@ Status read_architecture(ConfigReader& text, ConfigReader& outer, ModelConfig& c
   config.has_vision_part = outer_type == "kimi_k25";
   config.architecture = "DeepseekV3ForCausalLM";
   for (const std::string& type : {outer_type.empty() ? config.model_type : outer_type, config.model_type}) {
-    if (!is_known_model_type(type)) return refuse_architecture("model_type", type.empty() ? "missing" : "'" + type + "'");
+    if (!is_known_model_type(type))
+      return refuse_architecture("model_type", type.empty() ? "missing" : "'" + type + "'");
   }
   for (ConfigReader* reader : {&outer, &text}) {
     const boost::json::value* architectures = reader->find("architectures");
     if (architectures == nullptr) continue;
-    const bool is_single = architectures->is_array() && architectures->get_array().size() == 1 && architectures->get_array()[0].is_string();
+    const bool is_single = architectures->is_array() && architectures->get_array().size() == 1 &&
+                           architectures->get_array()[0].is_string();
     const std::string name = is_single ? std::string(architectures->get_array()[0].get_string()) : std::string();
     if (name != "DeepseekV3ForCausalLM" && name != "KimiK25ForConditionalGeneration") {
       return refuse_architecture("architectures", shown(*architectures));
@@ -257,7 +259,8 @@ void note_unknown_keys(ConfigReader& text, ConfigReader& outer, bool is_nested, 
   }
   if (unknown.empty()) return;
   std::sort(unknown.begin(), unknown.end());
-  config.notes.push_back(fmt::format("config.json: keys this build does not know and ignores: {}", fmt::join(unknown, ", ")));
+  config.notes.push_back(
+      fmt::format("config.json: keys this build does not know and ignores: {}", fmt::join(unknown, ", ")));
 }
 
 }  // namespace

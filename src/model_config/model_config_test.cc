@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <boost/json.hpp>
 #include <cmath>
+#include <boost/json.hpp>
 
 #include "base/file_text.h"
 
@@ -81,17 +81,25 @@ TEST(ModelConfig, BothRopeSpellingsAreTheSame) {
   ASSERT_TRUE(renamed.has_value()) << renamed.error().message;
   EXPECT_EQ(rope_frequencies(*renamed), rope_frequencies(*parse_model_config(kMini)));
   EXPECT_EQ(attention_softmax_scale(*renamed), attention_softmax_scale(*parse_model_config(kMini)));
-  object["rope_scaling"] = boost::json::parse(R"({"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 1024})");
+  object["rope_scaling"] =
+      boost::json::parse(R"({"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 1024})");
   EXPECT_THAT(message_of(boost::json::serialize(object)), HasSubstr("rope_parameters differs from rope_scaling"));
 }
 
 TEST(ModelConfig, UnknownRopeKindsAndKeysAreRefused) {
-  EXPECT_THAT(refusal("rope_scaling", R"({"type": "longrope", "factor": 4})"), HasSubstr("rope_scaling.type 'longrope'"));
+  EXPECT_THAT(refusal("rope_scaling", R"({"type": "longrope", "factor": 4})"),
+              HasSubstr("rope_scaling.type 'longrope'"));
   EXPECT_THAT(refusal("rope_scaling", R"({"rope_type": "llama3"})"), HasSubstr("rope_scaling.rope_type 'llama3'"));
-  EXPECT_THAT(refusal("rope_scaling", R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 1024, "short_factor": [1]})"), HasSubstr("short_factor"));
-  EXPECT_THAT(refusal("rope_scaling", R"({"type": "yarn", "original_max_position_embeddings": 1024})"), HasSubstr("rope_scaling.factor is missing"));
-  EXPECT_THAT(refusal("rope_scaling", R"({"type": "yarn", "factor": 4})"), HasSubstr("original_max_position_embeddings"));
-  EXPECT_THAT(refusal("rope_scaling", R"({"type": "yarn", "rope_type": "default", "factor": 4})"), HasSubstr("rope_type is 'default'"));
+  EXPECT_THAT(
+      refusal("rope_scaling",
+              R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 1024, "short_factor": [1]})"),
+      HasSubstr("short_factor"));
+  EXPECT_THAT(refusal("rope_scaling", R"({"type": "yarn", "original_max_position_embeddings": 1024})"),
+              HasSubstr("rope_scaling.factor is missing"));
+  EXPECT_THAT(refusal("rope_scaling", R"({"type": "yarn", "factor": 4})"),
+              HasSubstr("original_max_position_embeddings"));
+  EXPECT_THAT(refusal("rope_scaling", R"({"type": "yarn", "rope_type": "default", "factor": 4})"),
+              HasSubstr("rope_type is 'default'"));
   refusal("rope_scaling", "[4]");
   const auto plain = parse_model_config(with("rope_scaling", ""));
   ASSERT_TRUE(plain.has_value());
@@ -104,14 +112,17 @@ TEST(ModelConfig, YarnFrequenciesAndScales) {
   ModelConfig k26 = *parse_model_config(kK26);
   const auto frequencies = rope_frequencies(k26);
   ASSERT_EQ(frequencies.size(), 32u);
-  const std::vector<std::pair<size_t, double>> k26_values = {{0, 1}, {8, 6.687403e-2}, {9, 4.377666e-2}, {14, 4.465849e-3}, {19, 1.583750e-4}, {20, 1.807023e-5}, {31, 4.382206e-7}};
+  const std::vector<std::pair<size_t, double>> k26_values = {
+      {0, 1},           {8, 6.687403e-2}, {9, 4.377666e-2}, {14, 4.465849e-3}, {19, 1.583750e-4}, {20, 1.807023e-5},
+      {31, 4.382206e-7}};
   for (const auto& [i, value] : k26_values) EXPECT_NEAR(frequencies[i], value, value * 1e-6) << i;
   EXPECT_NEAR(attention_softmax_scale(k26), 0.1446796, 1e-7);
   EXPECT_DOUBLE_EQ(rope_amplitude(k26), 1.0);
 
   ModelConfig thinking = k26;
   thinking.rope.beta_fast = 1;
-  const std::vector<std::pair<size_t, double>> thinking_values = {{9, 4.768861e-2}, {14, 8.794287e-3}, {19, 1.621760e-3}, {20, 1.807023e-5}, {31, 4.382206e-7}};
+  const std::vector<std::pair<size_t, double>> thinking_values = {
+      {9, 4.768861e-2}, {14, 8.794287e-3}, {19, 1.621760e-3}, {20, 1.807023e-5}, {31, 4.382206e-7}};
   for (const auto& [i, value] : thinking_values) EXPECT_NEAR(rope_frequencies(thinking)[i], value, value * 1e-6) << i;
 
   ModelConfig instruct = thinking;
@@ -122,15 +133,19 @@ TEST(ModelConfig, YarnFrequenciesAndScales) {
   ModelConfig deepseek = k26;
   deepseek.rope.theta = 10000;
   deepseek.rope.factor = 40;
-  const std::vector<std::pair<size_t, double>> deepseek_values = {{8, 1e-1}, {9, 7.498942e-2}, {14, 1.244796e-2}, {19, 1.370514e-3}, {20, 7.905694e-4}, {31, 3.333804e-6}};
+  const std::vector<std::pair<size_t, double>> deepseek_values = {
+      {8, 1e-1}, {9, 7.498942e-2}, {14, 1.244796e-2}, {19, 1.370514e-3}, {20, 7.905694e-4}, {31, 3.333804e-6}};
   for (const auto& [i, value] : deepseek_values) EXPECT_NEAR(rope_frequencies(deepseek)[i], value, value * 1e-6) << i;
   EXPECT_NEAR(attention_softmax_scale(deepseek), 0.1352338, 1e-7);
 }
 
 TEST(ModelConfig, DimensionsThatCannotBeAreRefused) {
-  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim",
-                          "qk_rope_head_dim", "v_head_dim", "max_position_embeddings", "num_experts_per_tok", "moe_intermediate_size"}) {
-    for (const char* value : {"0", "-1", "1e3", "64.5", "\"64\"", "true", "[64]", "{}", "9223372036854775807", "18446744073709551615", "1e300"}) refusal(key, value);
+  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads",
+                          "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+                          "max_position_embeddings", "num_experts_per_tok", "moe_intermediate_size"}) {
+    for (const char* value : {"0", "-1", "1e3", "64.5", "\"64\"", "true", "[64]", "{}", "9223372036854775807",
+                              "18446744073709551615", "1e300"})
+      refusal(key, value);
     refusal(key, "");
     refusal(key, "null");
   }
@@ -180,13 +195,18 @@ TEST(ModelConfig, UnknownArchitecturesListTheKnownOnes) {
 }
 
 TEST(ModelConfig, TextsThatAreNoConfigAreRefused) {
-  for (const char* text : {"", "[]", "7", "{", "{}", "null", "{\"text_config\": 7, \"model_type\": \"kimi_k25\"}"}) EXPECT_FALSE(parse_model_config(text).has_value()) << text;
+  for (const char* text : {"", "[]", "7", "{", "{}", "null", "{\"text_config\": 7, \"model_type\": \"kimi_k25\"}"})
+    EXPECT_FALSE(parse_model_config(text).has_value()) << text;
   EXPECT_FALSE(parse_model_config(std::string(100000, '[')).has_value());
 }
 
 std::string with_quantization(const std::string& key, const std::string& value) {
   auto object = boost::json::parse(kMini).as_object();
-  auto& weights = object["quantization_config"].as_object()["config_groups"].as_object()["group_0"].as_object()["weights"].as_object();
+  auto& weights = object["quantization_config"]
+                      .as_object()["config_groups"]
+                      .as_object()["group_0"]
+                      .as_object()["weights"]
+                      .as_object();
   weights[key] = boost::json::parse(value);
   return boost::json::serialize(object);
 }
@@ -199,9 +219,12 @@ TEST(ModelConfig, QuantizationIsReadStrictly) {
   EXPECT_THAT(message_of(with_quantization("type", "\"float\"")), HasSubstr("weights.type"));
   EXPECT_EQ(parse_model_config(with_quantization("num_bits", "8"))->quantization.num_bits, 8);  // the shapes will tell
   EXPECT_THAT(refusal("quantization_config", R"({"quant_method": "awq"})"), HasSubstr("'awq'"));
-  EXPECT_THAT(refusal("quantization_config", R"({"quant_method": "fp8", "weight_block_size": [64, 64]})"), HasSubstr("weight_block_size"));
+  EXPECT_THAT(refusal("quantization_config", R"({"quant_method": "fp8", "weight_block_size": [64, 64]})"),
+              HasSubstr("weight_block_size"));
   refusal("quantization_config", "7");
-  const auto fp8 = parse_model_config(with("quantization_config", R"({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128], "activation_scheme": "dynamic"})"));
+  const auto fp8 = parse_model_config(with(
+      "quantization_config",
+      R"({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128], "activation_scheme": "dynamic"})"));
   ASSERT_TRUE(fp8.has_value()) << fp8.error().message;
   EXPECT_EQ(fp8->announced_format("model.layers.1.self_attn.kv_a_proj_with_mqa"), WeightFormat::kFloat8Block);
   EXPECT_EQ(fp8->announced_format("model.layers.1.mlp.gate"), WeightFormat::kBFloat16);

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <boost/json.hpp>
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <boost/json.hpp>
 
 namespace gimbal {
 namespace {
@@ -25,7 +25,8 @@ std::map<std::string, std::pair<std::string, std::vector<int64_t>>> read_headers
     const auto object = boost::json::parse(header).as_object();
     for (const auto& entry : object) {
       if (entry.key() == "__metadata__") continue;
-      tensors[std::string(entry.key())] = {std::string(entry.value().at("dtype").as_string()), boost::json::value_to<std::vector<int64_t>>(entry.value().at("shape"))};
+      tensors[std::string(entry.key())] = {std::string(entry.value().at("dtype").as_string()),
+                                           boost::json::value_to<std::vector<int64_t>>(entry.value().at("shape"))};
     }
   }
   return tensors;
@@ -61,22 +62,25 @@ TEST(WeightPlan, BytesOfKimiK26) {
   }
   constexpr uint64_t kShape = 16;  // weight_shape: two int64
   EXPECT_EQ(counts[WeightRole::kExpertGate], 60 * 384);
-  EXPECT_EQ(bytes[WeightRole::kExpertGate] + bytes[WeightRole::kExpertUp] + bytes[WeightRole::kExpertDown], uint64_t{23040} * (24772608 + 3 * kShape));
+  EXPECT_EQ(bytes[WeightRole::kExpertGate] + bytes[WeightRole::kExpertUp] + bytes[WeightRole::kExpertDown],
+            uint64_t{23040} * (24772608 + 3 * kShape));
   EXPECT_EQ(bytes[WeightRole::kEmbedding], uint64_t{163840} * 7168 * 2);
   EXPECT_EQ(bytes[WeightRole::kOutputHead], bytes[WeightRole::kEmbedding]);
   EXPECT_EQ(bytes[WeightRole::kDenseGate], uint64_t{18432} * 7168 * 2);
   EXPECT_EQ(bytes[WeightRole::kSharedDown], uint64_t{60} * 2048 * 7168 * 2);
   EXPECT_EQ(bytes[WeightRole::kRouterBias], uint64_t{60} * 384 * 4);
-  const uint64_t attention = 1536ull * 7168 + 1536 + 12288ull * 1536 + 576ull * 7168 + 512 + 16384ull * 512 + 7168ull * 8192;
+  const uint64_t attention =
+      1536ull * 7168 + 1536 + 12288ull * 1536 + 576ull * 7168 + 512 + 16384ull * 512 + 7168ull * 8192;
   uint64_t found = 0;
-  for (const WeightRole role : {WeightRole::kQueryDown, WeightRole::kQueryNorm, WeightRole::kQueryUp, WeightRole::kKeyValueDown, WeightRole::kKeyValueNorm,
-                                WeightRole::kKeyValueUp, WeightRole::kAttentionOutput}) {
+  for (const WeightRole role :
+       {WeightRole::kQueryDown, WeightRole::kQueryNorm, WeightRole::kQueryUp, WeightRole::kKeyValueDown,
+        WeightRole::kKeyValueNorm, WeightRole::kKeyValueUp, WeightRole::kAttentionOutput}) {
     found += bytes[role];
   }
   EXPECT_EQ(found, 61 * attention * 2);
   const uint64_t norms = (61 * 2 + 1) * 7168 * 2;
-  const uint64_t total = 23040ull * (24772608 + 48) + 2 * 163840ull * 7168 * 2 + 61 * attention * 2 + norms + 3ull * 18432 * 7168 * 2 +
-                         60ull * (3 * 2048 * 7168 * 2 + 384 * 7168 * 2 + 384 * 4);
+  const uint64_t total = 23040ull * (24772608 + 48) + 2 * 163840ull * 7168 * 2 + 61 * attention * 2 + norms +
+                         3ull * 18432 * 7168 * 2 + 60ull * (3 * 2048 * 7168 * 2 + 384 * 7168 * 2 + 384 * 4);
   EXPECT_EQ(plan.total_bytes, total);
 }
 
@@ -94,7 +98,8 @@ TEST(WeightPlan, PartialGroupsAndBlocksRoundUp) {
   EXPECT_THAT(packed.tensors[0].shape, testing::ElementsAre(32, 25));
   EXPECT_THAT(packed.tensors[1].shape, testing::ElementsAre(32, 7));
   config.quantization.num_bits = 8;
-  EXPECT_THAT(find(make_weight_plan(config), "model.layers.1.mlp.experts.0.gate_proj").tensors[0].shape, testing::ElementsAre(32, 50));
+  EXPECT_THAT(find(make_weight_plan(config), "model.layers.1.mlp.experts.0.gate_proj").tensors[0].shape,
+              testing::ElementsAre(32, 50));
   const auto as_float8 = [](std::string_view, WeightFormat) { return WeightFormat::kFloat8Block; };
   const PlannedWeight blocks = find(make_weight_plan(config, as_float8), "model.layers.1.self_attn.q_b_proj");
   EXPECT_THAT(blocks.tensors[1].shape, testing::ElementsAre(3, 1));

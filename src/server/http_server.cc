@@ -27,8 +27,8 @@ HttpError protocol_error(http::status status, std::string code, std::string mess
   return {.status = status, .type = "invalid_request_error", .code = std::move(code), .message = std::move(message)};
 }
 
-// Cancels what the stream is doing when time is up, but leaves it open (a stream's own expiry closes it), so that the client
-// can be told.
+// Cancels what the stream is doing when time is up, but leaves it open (a stream's own expiry closes it), so that the
+// client can be told.
 class ReadDeadline {
  public:
   ReadDeadline(TcpStream& stream, std::chrono::milliseconds patience)

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/read.hpp>
@@ -11,9 +14,6 @@
 #include <boost/asio/streambuf.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/json.hpp>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
 
 namespace gimbal {
 namespace {
@@ -33,7 +33,8 @@ class ScriptedGateway final : public RequestGateway {
     const std::lock_guard lock(mutex_);
     if (is_full_) return fail(Error::unavailable("The queue is full."));
     last_request_ = request;
-    threads_.emplace_back([this, request = std::move(request), on_event = std::move(on_event)] { run(request, on_event); });
+    threads_.emplace_back(
+        [this, request = std::move(request), on_event = std::move(on_event)] { run(request, on_event); });
     return {};
   }
   void abort(const std::string& request_id) override {
@@ -121,7 +122,8 @@ class Client {
 
  private:
   std::string take(size_t size) {
-    std::string text(asio::buffers_begin(buffer_.data()), asio::buffers_begin(buffer_.data()) + static_cast<std::ptrdiff_t>(size));
+    std::string text(asio::buffers_begin(buffer_.data()),
+                     asio::buffers_begin(buffer_.data()) + static_cast<std::ptrdiff_t>(size));
     buffer_.consume(size);
     return text;
   }
@@ -131,12 +133,15 @@ class Client {
 };
 
 std::string post(const std::string& path, const std::string& body, const std::string& more = {}) {
-  return "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + more + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  return "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + more +
+         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
 class HttpServerTest : public testing::Test {
  protected:
-  HttpServerTest() : tokenizer_(*Tokenizer::read(std::string(GIMBAL_SOURCE_DIR) + "/models/kimi-k2-mini")), gateway_(tokenizer_.encode(" the quick brown fox", SpecialTokens::kAsText)) {
+  HttpServerTest()
+      : tokenizer_(*Tokenizer::read(std::string(GIMBAL_SOURCE_DIR) + "/models/kimi-k2-mini")),
+        gateway_(tokenizer_.encode(" the quick brown fox", SpecialTokens::kAsText)) {
     context_.tokenizer = &tokenizer_;
     context_.served_model_name = "mini";
     context_.vocab_size = 4096;
@@ -189,13 +194,16 @@ class HttpServerTest : public testing::Test {
 
 TEST_F(HttpServerTest, CompletionsAndChatAndGenerate) {
   start();
-  const auto completion = answer_of("/v1/completions", R"({"model":"mini","prompt":"a","max_tokens":8,"temperature":0})");
+  const auto completion =
+      answer_of("/v1/completions", R"({"model":"mini","prompt":"a","max_tokens":8,"temperature":0})");
   EXPECT_EQ(completion.at("object").as_string(), "text_completion");
   EXPECT_EQ(completion.at("usage").at("completion_tokens").as_int64(), 8);
   const std::string text(completion.at("choices").at(0).at("text").as_string());
   EXPECT_THAT(text, HasSubstr(" the quick"));
   EXPECT_EQ(completion.at("choices").at(0).at("finish_reason").as_string(), "length");
-  const auto chat = answer_of("/v1/chat/completions", R"({"model":"mini","messages":[{"role":"user","content":"a"}],"max_tokens":8,"max_completion_tokens":3})");
+  const auto chat = answer_of(
+      "/v1/chat/completions",
+      R"({"model":"mini","messages":[{"role":"user","content":"a"}],"max_tokens":8,"max_completion_tokens":3})");
   EXPECT_EQ(chat.at("choices").at(0).at("message").at("role").as_string(), "assistant");
   EXPECT_EQ(chat.at("usage").at("completion_tokens").as_int64(), 3);
   const auto generate = answer_of("/generate", R"({"text":["a","b"],"sampling_params":{"max_new_tokens":4}})");
@@ -206,7 +214,9 @@ TEST_F(HttpServerTest, CompletionsAndChatAndGenerate) {
 
 TEST_F(HttpServerTest, SamplingFieldsReachTheEngine) {
   start();
-  answer_of("/v1/completions", R"({"model":"mini","prompt":[5,6],"max_tokens":2,"temperature":0.5,"top_p":0.25,"top_k":-1,"min_p":0.125,"seed":-1,"min_tokens":1,"ignore_eos":true,"stop_token_ids":[7]})");
+  answer_of(
+      "/v1/completions",
+      R"({"model":"mini","prompt":[5,6],"max_tokens":2,"temperature":0.5,"top_p":0.25,"top_k":-1,"min_p":0.125,"seed":-1,"min_tokens":1,"ignore_eos":true,"stop_token_ids":[7]})");
   const GenerationRequest request = gateway_.last_request();
   EXPECT_EQ(request.prompt_ids, (std::vector<TokenId>{5, 6}));
   EXPECT_EQ(request.sampling.temperature, 0.5f);
@@ -218,14 +228,20 @@ TEST_F(HttpServerTest, SamplingFieldsReachTheEngine) {
   EXPECT_EQ(request.sampling.min_new_tokens, 1);
   EXPECT_TRUE(request.sampling.ignore_eos);
   EXPECT_EQ(request.sampling.stop_token_ids, std::vector<TokenId>{7});
-  answer_of("/v1/chat/completions", R"({"model":"mini","messages":[{"role":"user","content":"a"}],"max_tokens":null,"stop":null,"n":null,"stream":null})");
-  EXPECT_EQ(gateway_.last_request().sampling.max_new_tokens + static_cast<int64_t>(gateway_.last_request().prompt_ids.size()), 4096);
+  answer_of(
+      "/v1/chat/completions",
+      R"({"model":"mini","messages":[{"role":"user","content":"a"}],"max_tokens":null,"stop":null,"n":null,"stream":null})");
+  EXPECT_EQ(
+      gateway_.last_request().sampling.max_new_tokens + static_cast<int64_t>(gateway_.last_request().prompt_ids.size()),
+      4096);
 }
 
 TEST_F(HttpServerTest, ChatStreamHasOneRoleOneFinishUsageAndDone) {
   start();
   Client client(server_->port());
-  client.send(post("/v1/chat/completions", R"({"model":"mini","messages":[{"role":"user","content":"a"}],"max_tokens":6,"stream":true,"stream_options":{"include_usage":true}})"));
+  client.send(post(
+      "/v1/chat/completions",
+      R"({"model":"mini","messages":[{"role":"user","content":"a"}],"max_tokens":6,"stream":true,"stream_options":{"include_usage":true}})"));
   EXPECT_THAT(client.read_head(), HasSubstr("text/event-stream"));
   std::vector<std::string> events;
   while (events.empty() || events.back() != "[DONE]") {
@@ -256,7 +272,8 @@ TEST_F(HttpServerTest, ChatStreamHasOneRoleOneFinishUsageAndDone) {
 TEST_F(HttpServerTest, StopTextsAreFoundAcrossTokensAndWithheld) {
   start();
   for (const char* stop : {R"("ick br")", R"(["zzz", "ick br"])"}) {
-    const auto body = answer_of("/v1/completions", std::string(R"({"model":"mini","prompt":"a","max_tokens":40,"stop":)") + stop + "}");
+    const auto body = answer_of("/v1/completions",
+                                std::string(R"({"model":"mini","prompt":"a","max_tokens":40,"stop":)") + stop + "}");
     EXPECT_EQ(body.at("choices").at(0).at("text").as_string(), " the qu");
     EXPECT_EQ(body.at("choices").at(0).at("finish_reason").as_string(), "stop");
     EXPECT_EQ(body.at("choices").at(0).at("matched_stop").as_string(), "ick br");
@@ -286,14 +303,34 @@ TEST_F(HttpServerTest, WrongFieldsAreNamed) {
   start();
   const std::string base = R"({"model":"mini","prompt":"a",)";
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {R"("max_tokens":0})", "max_tokens"},        {R"("max_tokens":-3})", "max_tokens"},    {R"("max_tokens":"5"})", "max_tokens"},   {R"("max_tokens":1.5})", "max_tokens"},
-      {R"("max_tokens":1e99})", "max_tokens"},     {R"("temperature":-1})", "temperature"},  {R"("temperature":"hot"})", "temperature"}, {R"("temperature":3})", "temperature"},
-      {R"("top_p":0})", "top_p"},                  {R"("top_p":1.1})", "top_p"},             {R"("top_k":-2})", "top_k"},              {R"("min_p":2})", "min_p"},
-      {R"("seed":1.5})", "seed"},                  {R"("seed":18446744073709551616})", "seed"}, {R"("stop":7})", "stop"},              {R"("stop":""})", "stop"},
-      {R"("stop":["a",1]})", "stop"},              {R"("n":2})", "n"},                       {R"("best_of":5})", "best_of"},           {R"("logprobs":1})", "logprobs"},
-      {R"("logit_bias":{"5":1}})", "logit_bias"},  {R"("echo":true})", "echo"},              {R"("stream":"yes"})", "stream"},         {R"("stream_options":{"include_usage":"True"}})", "include_usage"},
-      {R"("stop_token_ids":[4096]})", "stop_token_ids"}, {R"("tempurature":1})", "did you mean temperature"}};
-  for (const auto& [fields, expected] : cases) EXPECT_THAT(refusal("/v1/completions", base + fields), HasSubstr(expected)) << fields;
+      {R"("max_tokens":0})", "max_tokens"},
+      {R"("max_tokens":-3})", "max_tokens"},
+      {R"("max_tokens":"5"})", "max_tokens"},
+      {R"("max_tokens":1.5})", "max_tokens"},
+      {R"("max_tokens":1e99})", "max_tokens"},
+      {R"("temperature":-1})", "temperature"},
+      {R"("temperature":"hot"})", "temperature"},
+      {R"("temperature":3})", "temperature"},
+      {R"("top_p":0})", "top_p"},
+      {R"("top_p":1.1})", "top_p"},
+      {R"("top_k":-2})", "top_k"},
+      {R"("min_p":2})", "min_p"},
+      {R"("seed":1.5})", "seed"},
+      {R"("seed":18446744073709551616})", "seed"},
+      {R"("stop":7})", "stop"},
+      {R"("stop":""})", "stop"},
+      {R"("stop":["a",1]})", "stop"},
+      {R"("n":2})", "n"},
+      {R"("best_of":5})", "best_of"},
+      {R"("logprobs":1})", "logprobs"},
+      {R"("logit_bias":{"5":1}})", "logit_bias"},
+      {R"("echo":true})", "echo"},
+      {R"("stream":"yes"})", "stream"},
+      {R"("stream_options":{"include_usage":"True"}})", "include_usage"},
+      {R"("stop_token_ids":[4096]})", "stop_token_ids"},
+      {R"("tempurature":1})", "did you mean temperature"}};
+  for (const auto& [fields, expected] : cases)
+    EXPECT_THAT(refusal("/v1/completions", base + fields), HasSubstr(expected)) << fields;
 }
 
 TEST_F(HttpServerTest, WrongPromptsAndModels) {
@@ -305,26 +342,35 @@ TEST_F(HttpServerTest, WrongPromptsAndModels) {
   EXPECT_THAT(refusal("/v1/completions", R"({"model":"mini","prompt":["a","b"]})"), HasSubstr("one a request"));
   EXPECT_THAT(refusal("/v1/completions", R"({"model":"other","prompt":"a"})", "HTTP/1.1 404"), HasSubstr("'other'"));
   EXPECT_THAT(refusal("/v1/completions", R"({"prompt":"a"})"), HasSubstr("model: is missing"));
-  EXPECT_THAT(refusal("/v1/completions", "{\"model\":\"mini\",\"prompt\":\"" + std::string(15000, 'a') + std::string(4000, ' ') + "\"", "HTTP/1.1 400"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(refusal("/v1/completions",
+                      "{\"model\":\"mini\",\"prompt\":\"" + std::string(15000, 'a') + std::string(4000, ' ') + "\"",
+                      "HTTP/1.1 400"),
+              HasSubstr("not valid JSON"));
   EXPECT_THAT(refusal("/v1/chat/completions", R"({"model":"mini","messages":[]})"), HasSubstr("messages: is empty"));
   EXPECT_THAT(refusal("/generate", R"({"sampling_params":{}})"), HasSubstr("exactly one of text and input_ids"));
-  EXPECT_THAT(refusal("/generate", R"({"text":"a","sampling_params":{"max_new_tokens":0}})"), HasSubstr("sampling_params.max_new_tokens"));
+  EXPECT_THAT(refusal("/generate", R"({"text":"a","sampling_params":{"max_new_tokens":0}})"),
+              HasSubstr("sampling_params.max_new_tokens"));
   EXPECT_THAT(refusal("/generate", R"({"input_ids":[-5]})"), HasSubstr("input_ids"));
-  for (const char* body : {"", "[]", "7", "{\"model\":\"mini\",}", "\xff\xfe", "{\"model\":\"mini\",\"prompt\":\"\xff\"}", "null"}) refusal("/v1/completions", body);
+  for (const char* body :
+       {"", "[]", "7", "{\"model\":\"mini\",}", "\xff\xfe", "{\"model\":\"mini\",\"prompt\":\"\xff\"}", "null"})
+    refusal("/v1/completions", body);
   refusal("/v1/completions", std::string(10000, '['));
 }
 
 TEST_F(HttpServerTest, ALongTextIsRefusedBeforeItIsEncoded) {
   limits_.max_body_bytes = 2000000;
   start();
-  EXPECT_THAT(refusal("/v1/completions", "{\"model\":\"mini\",\"prompt\":\"" + std::string(1000000, '^') + "\"}"), testing::AllOf(HasSubstr("1000000 bytes"), HasSubstr("4096")));
+  EXPECT_THAT(refusal("/v1/completions", "{\"model\":\"mini\",\"prompt\":\"" + std::string(1000000, '^') + "\"}"),
+              testing::AllOf(HasSubstr("1000000 bytes"), HasSubstr("4096")));
 }
 
 TEST_F(HttpServerTest, PathsAndMethods) {
   start();
   EXPECT_THAT(ask("GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"), testing::StartsWith("HTTP/1.1 404"));
-  EXPECT_THAT(ask("GET /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n"), testing::AllOf(testing::StartsWith("HTTP/1.1 405"), HasSubstr("Allow: POST")));
-  EXPECT_THAT(ask("GET /health?verbose=1 HTTP/1.1\r\nHost: x\r\n\r\n"), testing::AllOf(testing::StartsWith("HTTP/1.1 200"), HasSubstr("x-request-id: ")));
+  EXPECT_THAT(ask("GET /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n"),
+              testing::AllOf(testing::StartsWith("HTTP/1.1 405"), HasSubstr("Allow: POST")));
+  EXPECT_THAT(ask("GET /health?verbose=1 HTTP/1.1\r\nHost: x\r\n\r\n"),
+              testing::AllOf(testing::StartsWith("HTTP/1.1 200"), HasSubstr("x-request-id: ")));
   EXPECT_THAT(ask("GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("\"max_model_len\":4096"));
   EXPECT_THAT(ask("GET /v1/models/mini HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("\"id\":\"mini\""));
   EXPECT_THAT(ask("GET /v1/models/other HTTP/1.1\r\nHost: x\r\n\r\n"), testing::StartsWith("HTTP/1.1 404"));
@@ -337,10 +383,13 @@ TEST_F(HttpServerTest, PathsAndMethods) {
 TEST_F(HttpServerTest, LoadingStoppingAndFullAreUnavailable) {
   start();
   gateway_.set_full(true);
-  EXPECT_THAT(ask(post("/v1/completions", R"({"model":"mini","prompt":"a"})")), testing::AllOf(testing::StartsWith("HTTP/1.1 503"), HasSubstr("Retry-After")));
+  EXPECT_THAT(ask(post("/v1/completions", R"({"model":"mini","prompt":"a"})")),
+              testing::AllOf(testing::StartsWith("HTTP/1.1 503"), HasSubstr("Retry-After")));
   context_.gateway = nullptr;
-  EXPECT_THAT(ask("GET /health HTTP/1.1\r\nHost: x\r\n\r\n"), testing::AllOf(testing::StartsWith("HTTP/1.1 503"), HasSubstr("being loaded")));
-  EXPECT_THAT(ask(post("/v1/chat/completions", R"({"model":"mini","messages":[{"role":"user","content":"a"}]})")), testing::StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(ask("GET /health HTTP/1.1\r\nHost: x\r\n\r\n"),
+              testing::AllOf(testing::StartsWith("HTTP/1.1 503"), HasSubstr("being loaded")));
+  EXPECT_THAT(ask(post("/v1/chat/completions", R"({"model":"mini","messages":[{"role":"user","content":"a"}]})")),
+              testing::StartsWith("HTTP/1.1 503"));
   EXPECT_THAT(ask("GET /health_generate HTTP/1.1\r\nHost: x\r\n\r\n"), testing::StartsWith("HTTP/1.1 503"));
   context_.gateway = &gateway_;
   context_.is_stopping = true;
@@ -349,13 +398,18 @@ TEST_F(HttpServerTest, LoadingStoppingAndFullAreUnavailable) {
 
 TEST_F(HttpServerTest, LimitsOfHeadAndBody) {
   start();
-  EXPECT_THAT(ask("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 20001\r\n\r\n"), testing::StartsWith("HTTP/1.1 413"));
-  EXPECT_THAT(ask("POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 99999999\r\n\r\n"), testing::StartsWith("HTTP/1.1 413"));
-  EXPECT_THAT(ask("GET /health HTTP/1.1\r\nHost: x\r\nX-Long: " + std::string(9000, 'a') + "\r\n\r\n"), testing::StartsWith("HTTP/1.1 431"));
+  EXPECT_THAT(ask("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 20001\r\n\r\n"),
+              testing::StartsWith("HTTP/1.1 413"));
+  EXPECT_THAT(
+      ask("POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 99999999\r\n\r\n"),
+      testing::StartsWith("HTTP/1.1 413"));
+  EXPECT_THAT(ask("GET /health HTTP/1.1\r\nHost: x\r\nX-Long: " + std::string(9000, 'a') + "\r\n\r\n"),
+              testing::StartsWith("HTTP/1.1 431"));
   std::string chunks = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (int i = 0; i < 3; ++i) chunks += "2000\r\n" + std::string(0x2000, 'a') + "\r\n";
   EXPECT_THAT(ask(chunks), testing::StartsWith("HTTP/1.1 413"));
-  for (const char* bad : {"NONSENSE\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /health HTTP/1.1\r\nContent-Length: abc\r\n\r\n", "\x16\x03\x01\x02\r\n\r\n"}) {
+  for (const char* bad : {"NONSENSE\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
+                          "GET /health HTTP/1.1\r\nContent-Length: abc\r\n\r\n", "\x16\x03\x01\x02\r\n\r\n"}) {
     EXPECT_THAT(ask(bad), testing::StartsWith("HTTP/1.1 400")) << bad;
   }
 }
@@ -364,18 +418,21 @@ TEST_F(HttpServerTest, ExpectContinue) {
   start();
   const std::string body = R"({"model":"mini","prompt":"a","max_tokens":1})";
   Client client(server_->port());
-  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n");
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: " +
+              std::to_string(body.size()) + "\r\n\r\n");
   EXPECT_THAT(client.read_head(), testing::StartsWith("HTTP/1.1 100 Continue"));
   client.send(body.substr(0, 5));
   client.send(body.substr(5));
   EXPECT_THAT(client.read_answer(), testing::StartsWith("HTTP/1.1 200"));
-  EXPECT_THAT(ask("POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 200-ok\r\nContent-Length: 1\r\n\r\n"), testing::StartsWith("HTTP/1.1 417"));
+  EXPECT_THAT(ask("POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 200-ok\r\nContent-Length: 1\r\n\r\n"),
+              testing::StartsWith("HTTP/1.1 417"));
 }
 
 TEST_F(HttpServerTest, PipelinedRequestsAreAnsweredInOrder) {
   start();
   Client client(server_->port());
-  client.send(post("/v1/completions", R"({"model":"mini","prompt":"a","max_tokens":1})") + post("/v1/completions", R"({"model":"mini","prompt":"a","max_tokens":2})") +
+  client.send(post("/v1/completions", R"({"model":"mini","prompt":"a","max_tokens":1})") +
+              post("/v1/completions", R"({"model":"mini","prompt":"a","max_tokens":2})") +
               "GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_THAT(client.read_answer(), HasSubstr("\"completion_tokens\":1"));
   EXPECT_THAT(client.read_answer(), HasSubstr("\"completion_tokens\":2"));
@@ -412,7 +469,8 @@ TEST_F(HttpServerTest, ATakenPortIsSaidAtOnce) {
   start();
   const auto second = HttpServer::bind(io_, context_, limits_, "127.0.0.1", server_->port());
   ASSERT_FALSE(second.has_value());
-  EXPECT_THAT(second.error().message, testing::AllOf(HasSubstr(std::to_string(server_->port())), HasSubstr("Another program listens there")));
+  EXPECT_THAT(second.error().message,
+              testing::AllOf(HasSubstr(std::to_string(server_->port())), HasSubstr("Another program listens there")));
   EXPECT_THAT(HttpServer::bind(io_, context_, limits_, "203.0.113.7", 0).error().message, HasSubstr("203.0.113.7"));
   EXPECT_THAT(HttpServer::bind(io_, context_, limits_, "no-such-host", 0).error().message, HasSubstr("no-such-host"));
 }

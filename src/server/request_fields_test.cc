@@ -32,7 +32,8 @@ TEST(RequestFields, UnreadFieldsAreRefusedUnlessNull) {
 }
 
 TEST(RequestFields, HarmlessValuesPass) {
-  const auto object = boost::json::parse(R"({"n": 1.0, "echo": false, "bias": {}, "penalty": 0, "bad": 2})").as_object();
+  const auto object =
+      boost::json::parse(R"({"n": 1.0, "echo": false, "bias": {}, "penalty": 0, "bad": 2})").as_object();
   FieldReader fields(object);
   fields.only_number("n", 1);
   fields.only_boolean("echo", false);

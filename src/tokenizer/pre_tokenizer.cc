@@ -1,9 +1,8 @@
 #include "tokenizer/pre_tokenizer.h"
 
-#include <unicode/regex.h>
 #include <unicode/utf8.h>
 
-#include <memory>
+#include "base/check.h"
 
 namespace gimbal {
 namespace {
@@ -141,13 +140,21 @@ std::vector<std::string_view> PreTokenizer::split(std::string_view text) const {
   return pieces;
 }
 
-Result<std::vector<std::string>> pre_tokenize_reference(std::string_view text) {
+PreTokenizerReference::PreTokenizerReference() {
   UErrorCode status = U_ZERO_ERROR;
-  icu::RegexMatcher matcher(icu::UnicodeString::fromUTF8(kPattern), 0, status);
+  UParseError where;
+  pattern_.reset(icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(kPattern), where, status));
+  GIMBAL_CHECK(U_SUCCESS(status));
+}
+
+PreTokenizerReference::~PreTokenizerReference() = default;
+
+Result<std::vector<std::string>> PreTokenizerReference::split(std::string_view text) const {
+  UErrorCode status = U_ZERO_ERROR;
   const icu::UnicodeString subject = icu::UnicodeString::fromUTF8({text.data(), static_cast<int32_t>(text.size())});
-  matcher.reset(subject);
+  const std::unique_ptr<icu::RegexMatcher> matcher(pattern_->matcher(subject, status));
   std::vector<std::string> pieces;
-  while (U_SUCCESS(status) && matcher.find(status)) matcher.group(status).toUTF8String(pieces.emplace_back());
+  while (U_SUCCESS(status) && matcher->find(status)) matcher->group(status).toUTF8String(pieces.emplace_back());
   if (U_FAILURE(status)) return fail(Error::failed(std::string("ICU: ") + u_errorName(status)));
   return pieces;
 }

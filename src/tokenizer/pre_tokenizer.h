@@ -6,6 +6,9 @@
 // 'm 'll 'd without regard to case (U+017F counts as s).
 #pragma once
 
+#include <unicode/regex.h>
+
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,7 +43,16 @@ class PreTokenizer {
   const CharacterClasses& classes_;
 };
 
-// The published pattern, run as it is by ICU's regex engine on well-formed UTF-8. For comparison.
-Result<std::vector<std::string>> pre_tokenize_reference(std::string_view text);
+// The published pattern, run as it is by ICU's regex engine on well-formed UTF-8. For comparison. Compiled once per
+// object; one thread.
+class PreTokenizerReference {
+ public:
+  PreTokenizerReference();
+  ~PreTokenizerReference();
+  Result<std::vector<std::string>> split(std::string_view text) const;
+
+ private:
+  std::unique_ptr<icu::RegexPattern> pattern_;
+};
 
 }  // namespace gimbal

@@ -19,6 +19,8 @@ class TokenTable {
 
   // The rank of a byte string, or kNone.
   uint32_t find(std::string_view bytes) const {
+    if (bytes.size() == 2)
+      return pairs_[static_cast<size_t>(static_cast<uint8_t>(bytes[0])) << 8 | static_cast<uint8_t>(bytes[1])];
     if (bytes.size() > longest_) return kNone;
     const uint64_t hash = hash_of(bytes);
     for (size_t slot = hash & mask_;; slot = (slot + 1) & mask_) {
@@ -43,7 +45,8 @@ class TokenTable {
 
   std::vector<Slot> slots_;
   uint64_t mask_ = 0;
-  std::string bytes_;  // all tokens one after the other
+  std::string bytes_;            // all tokens one after the other
+  std::vector<uint32_t> pairs_;  // [65536] ranks of the two-byte tokens: half of all lookups
   size_t longest_ = 0;
 };
 

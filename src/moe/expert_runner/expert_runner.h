@@ -48,7 +48,7 @@ struct CombineArgs {
   const ExpertMajorBatch* batch = nullptr;
   const float* rows = nullptr;  // [num_rows][hidden_size]
   int64_t hidden_size = 0;
-  float* y = nullptr;           // [num_tokens][hidden_size]
+  float* y = nullptr;  // [num_tokens][hidden_size]
 };
 void combine_rows(const CombineArgs& args);
 
