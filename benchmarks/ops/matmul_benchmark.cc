@@ -14,15 +14,15 @@ namespace {
 
 constexpr int64_t kOutputs = 4096, kColumns = 7168;
 
-struct Weights {
+struct OwnedMatrix {
   WeightMatrix matrix;
   std::vector<uint32_t> data;
   std::vector<uint32_t> scales;
   int64_t bytes = 0;
 };
 
-Weights make_weights(WeightFormat format) {
-  Weights weights;
+OwnedMatrix make_matrix(WeightFormat format) {
+  OwnedMatrix weights;
   const int64_t bits = format == WeightFormat::kFloat32       ? 32
                        : format == WeightFormat::kInt4Group   ? 4
                        : format == WeightFormat::kFloat8Block ? 8
@@ -45,7 +45,7 @@ Weights make_weights(WeightFormat format) {
 }
 
 void multiply(benchmark::State& state, WeightFormat format) {
-  const Weights weights = make_weights(format);
+  const OwnedMatrix weights = make_matrix(format);
   const int64_t num_rows = state.range(0);
   std::vector<float> x(static_cast<size_t>(num_rows * kColumns), 0.5f), y(static_cast<size_t>(num_rows * kOutputs));
   ThreadTeam team(1);
@@ -67,7 +67,7 @@ void multiply(benchmark::State& state, WeightFormat format) {
 
 // Sums the bytes of a bfloat16 matrix: the bandwidth limit of one thread here and now.
 void read(benchmark::State& state) {
-  const Weights weights = make_weights(WeightFormat::kBFloat16);
+  const OwnedMatrix weights = make_matrix(WeightFormat::kBFloat16);
   for (auto _ : state) {
     uint32_t sum = 0;
     for (const uint32_t word : weights.data) sum += word;

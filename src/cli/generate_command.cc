@@ -39,7 +39,7 @@ Result<std::vector<Prompt>> read_prompts(const Settings& settings, const Tokeniz
     return fail(Error::invalid("Exactly one of --prompt TEXT and --input FILE.jsonl is needed.", "--prompt"));
   }
   if (settings.input.empty())
-    return std::vector<Prompt>{{"0", tokenizer.encode(settings.prompt, SpecialTokens::kAsText)}};
+    return std::vector<Prompt>{{"0", tokenizer.encode(settings.prompt, SpecialTokens::kRecognized)}};
   GIMBAL_ASSIGN_OR_RETURN(const std::vector<JsonLine> lines, read_json_lines(settings.input));
   std::vector<Prompt> prompts;
   for (const JsonLine& line : lines) {
@@ -144,9 +144,10 @@ class GenerateRun {
 };
 
 Status generate(const Settings& settings) {
-  GIMBAL_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(settings.model_path));
+  GIMBAL_ASSIGN_OR_RETURN(ModelConfig config, read_model_config(settings.model_path));
   std::vector<std::string> notes;
   GIMBAL_ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(settings, config, notes));
+  add_end_tokens(tokenizer, config, notes);
   GIMBAL_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, read_prompts(settings, tokenizer, config));
   GIMBAL_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::start(settings, config));
   notes.insert(notes.end(), engine->description().notes.begin(), engine->description().notes.end());

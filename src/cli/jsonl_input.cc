@@ -46,7 +46,7 @@ Result<std::vector<TokenId>> read_line_tokens(const JsonLine& line, const TokenS
   if (text != nullptr) {
     if (!text->is_string())
       return fail(Error::invalid(fmt::format("{}: \"{}\" must be a string.", line.where, source.text_key)));
-    return source.tokenizer->encode(std::string_view(text->get_string()), SpecialTokens::kAsText);
+    return source.tokenizer->encode(std::string_view(text->get_string()), SpecialTokens::kRecognized);
   }
   if (!ids->is_array()) return fail(Error::invalid(fmt::format("{}: \"ids\" must be a list of integers.", line.where)));
   std::vector<TokenId> tokens;

@@ -1,5 +1,6 @@
 #include "cli/loaded_tokenizer.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -20,6 +21,16 @@ Result<Tokenizer> load_tokenizer(const Settings& settings, const ModelConfig& co
                     directory, tokenizer.vocab_size(), config.vocab_size)));
   }
   return tokenizer;
+}
+
+void add_end_tokens(const Tokenizer& tokenizer, ModelConfig& config, std::vector<std::string>& notes) {
+  for (const char* name : {"[EOS]", "<|im_end|>"}) {
+    const auto id = tokenizer.special_id(name);
+    auto& ids = config.eos_token_ids;
+    if (!id || std::find(ids.begin(), ids.end(), *id) != ids.end()) continue;
+    ids.push_back(*id);
+    notes.push_back(fmt::format("{} ({}) ends answers too, although the config does not list it", name, *id));
+  }
 }
 
 }  // namespace gimbal

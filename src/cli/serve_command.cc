@@ -97,6 +97,10 @@ class ServeRun {
     wait_for_signal();
     std::thread loader([this] { load(); });
     io_.run();
+    if (!is_load_over_) {  // a signal came first; loading only reads, so nothing is lost by leaving it
+      spdlog::info("stopped while loading");
+      std::_Exit(0);
+    }
     loader.join();
     context_.gateway = nullptr;
     if (engine_) engine_->stop();
@@ -111,6 +115,7 @@ class ServeRun {
     GIMBAL_ASSIGN_OR_RETURN(config_, read_model_config(settings_.model_path));
     GIMBAL_ASSIGN_OR_RETURN(Tokenizer tokenizer, load_tokenizer(settings_, *config_, notes_));
     tokenizer_.emplace(std::move(tokenizer));
+    add_end_tokens(*tokenizer_, *config_, notes_);
     GIMBAL_ASSIGN_OR_RETURN(context_.chat_template,
                             parse_chat_template(settings_.chat_template, config_->has_vision_part));
     if (settings_.chat_template == "auto")
@@ -132,6 +137,7 @@ class ServeRun {
   }
 
   void take_engine(Result<std::unique_ptr<Engine>> engine) {
+    is_load_over_ = true;
     if (!engine) {
       failure_ = engine.error();
       return stop_io();
@@ -210,6 +216,7 @@ class ServeRun {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<HttpServer> server_;
   std::optional<Error> failure_;
+  bool is_load_over_ = false;  // with an engine or a failure
 };
 
 }  // namespace

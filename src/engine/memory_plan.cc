@@ -1,6 +1,7 @@
 #include "engine/memory_plan.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -70,7 +71,10 @@ Result<MemoryPlan> plan_memory(const Settings& settings, const ModelConfig& conf
     const bool is_context_given = settings.context_length > 0;
     const int64_t shorter = offered * settings.page_size;
     if (is_context_given || shorter < std::min<int64_t>(kLeastContext, plan.context_length)) {
-      const uint64_t kv_bytes = static_cast<uint64_t>(pages_for(plan.context_length)) * page_bytes;
+      uint64_t kv_bytes = 0;
+      if (__builtin_mul_overflow(static_cast<uint64_t>(pages_for(plan.context_length)), page_bytes, &kv_bytes)) {
+        kv_bytes = std::numeric_limits<uint64_t>::max() / 4;  // for the message only
+      }
       return fail(offered < affordable ? pool_too_small(plan, settings)
                                        : does_not_fit(plan, kv_bytes, budget, settings, machine));
     }

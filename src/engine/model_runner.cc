@@ -26,9 +26,9 @@ Result<ChosenBackends> choose_backends(const Settings& settings) {
   return ChosenBackends{ops, attention, experts};
 }
 
-Result<Checkpoint> open_checkpoint(const Settings& settings, const ModelConfig& config) {
+Result<Checkpoint> open_checkpoint(const Settings& settings, const ModelConfig& config, int num_threads) {
   if (settings.load_format == "dummy")
-    return Checkpoint::make_dummy(config, static_cast<uint64_t>(settings.weight_seed));
+    return Checkpoint::make_dummy(config, static_cast<uint64_t>(settings.weight_seed), num_threads);
   return Checkpoint::open(settings.model_path, config);
 }
 
@@ -41,10 +41,11 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::load(const Settings& settings,
   const auto start = std::chrono::steady_clock::now();
   GIMBAL_ASSIGN_OR_RETURN(const ChosenBackends backends, choose_backends(settings));
   const MachineLimits machine = read_machine_limits();
+  const int num_threads = settings.num_threads > 0 ? static_cast<int>(settings.num_threads) : machine.num_cpus;
   if (settings.load_format == "dummy") {  // memory is taken at once, so ask first
     GIMBAL_RETURN_IF_ERROR(plan_memory(settings, config, make_weight_plan(config).total_bytes, machine));
   }
-  GIMBAL_ASSIGN_OR_RETURN(Checkpoint checkpoint, open_checkpoint(settings, config));
+  GIMBAL_ASSIGN_OR_RETURN(Checkpoint checkpoint, open_checkpoint(settings, config, num_threads));
   GIMBAL_ASSIGN_OR_RETURN(const MemoryPlan memory,
                           plan_memory(settings, config, checkpoint.plan().total_bytes, machine));
   GIMBAL_ASSIGN_OR_RETURN(DecoderWeights weights, DecoderWeights::load(std::move(checkpoint), config));
@@ -54,7 +55,6 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::load(const Settings& settings,
                                                                 .width = config.kv_cache_width()}));
 
   std::unique_ptr<ModelRunner> runner(new ModelRunner(config, std::move(weights), std::move(cache)));
-  const int num_threads = settings.num_threads > 0 ? static_cast<int>(settings.num_threads) : machine.num_cpus;
   runner->team_ = std::make_unique<ThreadTeam>(num_threads);
   runner->op_context_ = {.backend = backends.ops.kind, .team = runner->team_.get()};
   runner->is_deterministic_ = settings.deterministic;

@@ -144,7 +144,13 @@ void read_experts(ConfigReader& reader, ModelConfig& config) {
 }
 
 void check_experts(ConfigReader& reader, const ModelConfig& config) {
+  // Every expert of every layer is an entry of the weight plan; published models have some ten thousand.
+  constexpr int64_t kMostExpertsInAll = 262144;
   if (config.num_experts == 0) return;
+  if (config.num_experts * config.num_layers > kMostExpertsInAll) {
+    reader.violate("n_routed_experts", fmt::format("is {} in {} layers", config.num_experts, config.num_layers),
+                   fmt::format("at most {} experts in all layers together", kMostExpertsInAll));
+  }
   if (config.num_experts_per_token > config.num_experts) {
     reader.violate("num_experts_per_tok", fmt::format("is {}", config.num_experts_per_token),
                    fmt::format("at most n_routed_experts ({})", config.num_experts));

@@ -174,6 +174,13 @@ TEST(ModelConfig, RulesBetweenKeys) {
   refusal("bos_token_id", "4096");
 }
 
+TEST(ModelConfig, APlanThatWouldFillTheMemoryIsRefused) {
+  auto object = boost::json::parse(kMini).as_object();
+  object["num_hidden_layers"] = 4096;
+  object["n_routed_experts"] = 65536;
+  EXPECT_THAT(message_of(boost::json::serialize(object)), HasSubstr("65536 in 4096 layers"));
+}
+
 TEST(ModelConfig, OtherFunctionsAreRefusedByName) {
   refusal("hidden_act", "\"gelu\"");
   refusal("scoring_func", "\"softmax\"");

@@ -1,6 +1,7 @@
 #include "model/deepseek_v3/decoder.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 #include "model/deepseek_v3/dense_mlp.h"
@@ -67,7 +68,11 @@ uint64_t Decoder::workspace_bytes(const ModelConfig& config, int64_t num_rows) {
   const WorkspaceWidths w = widths_of(config);
   const int64_t values_per_row = 3 * w.hidden + w.query_latent + w.queries + w.latent + w.attended + 2 * w.dense +
                                  w.router + 2 * w.experts + w.expert_intermediate;
-  return static_cast<uint64_t>(values_per_row) * static_cast<uint64_t>(num_rows) * sizeof(float);
+  // Dimensions may be as large as a config allows: a sum beyond 64 bits counts as the largest, which fits nowhere.
+  uint64_t bytes = 0;
+  const bool is_too_large = __builtin_mul_overflow(static_cast<uint64_t>(values_per_row) * sizeof(float),
+                                                   static_cast<uint64_t>(num_rows), &bytes);
+  return is_too_large ? std::numeric_limits<uint64_t>::max() / 4 : bytes;
 }
 
 void Decoder::prepare(const ForwardBatch& batch) {

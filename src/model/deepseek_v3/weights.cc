@@ -1,12 +1,10 @@
 #include "model/deepseek_v3/weights.h"
 
-#include <cmath>
 #include <cstring>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "base/check.h"
+#include "checkpoint/value_check.h"
 
 namespace gimbal {
 
@@ -36,13 +34,14 @@ class WeightBinder {
   }
 
   Status bind(const PlannedWeight& planned) {
+    GIMBAL_RETURN_IF_ERROR(verify_values(*weights_.checkpoint_, planned));
     if (std::vector<float>* vector = vector_slot(planned)) {
-      GIMBAL_ASSIGN_OR_RETURN(*vector, widen(planned));
+      *vector = to_floats(weights_.checkpoint_->tensor(planned.tensors[0].name));
       return {};
     }
     WeightMatrix* matrix = matrix_slot(planned);
     GIMBAL_CHECK(matrix != nullptr);
-    GIMBAL_ASSIGN_OR_RETURN(*matrix, view(planned));
+    *matrix = view(planned);
     return {};
   }
 
@@ -116,7 +115,7 @@ class WeightBinder {
     }
   }
 
-  Result<WeightMatrix> view(const PlannedWeight& planned) {
+  WeightMatrix view(const PlannedWeight& planned) {
     WeightMatrix matrix{.format = planned.format, .rows = planned.rows, .columns = planned.columns};
     matrix.data = aligned(weights_.checkpoint_->tensor(planned.tensors[0].name));
     if (planned.format == WeightFormat::kFloat8Block) {
@@ -161,19 +160,6 @@ class WeightBinder {
       uint16_t bits = 0;
       std::memcpy(&bits, tensor.bytes.data() + i * element_bytes, sizeof(bits));
       values[i] = tensor.data_type == DataType::kFloat16 ? float16_to_float(bits) : bfloat16_to_float(bits);
-    }
-    return values;
-  }
-
-  Result<std::vector<float>> widen(const PlannedWeight& planned) {
-    const std::string& name = planned.tensors[0].name;
-    std::vector<float> values = to_floats(weights_.checkpoint_->tensor(name));
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (!std::isfinite(values[i])) {
-        return fail(Error::invalid(
-            fmt::format("Tensor {} holds {} at element {}; the checkpoint is damaged. Download the file again.", name,
-                        values[i], i)));
-      }
     }
     return values;
   }
