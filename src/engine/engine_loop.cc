@@ -147,6 +147,7 @@ void EngineLoop::run() {
       take_arrivals(lock);
       lock.unlock();
       const std::optional<StepPlan> plan = scheduler_.plan_step();
+      publish_state();  // what was admitted waits no more, before its first token is seen
       if (plan) run_step(*plan);
       publish_state();
       lock.lock();
