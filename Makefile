@@ -44,10 +44,15 @@ test: test-packages configure  ## install packages, build, run every test that n
 	@cmake --build $(RELEASE) -j $(JOBS)
 	@tools/run_tests --build-dir $(RELEASE) --jobs $(JOBS)
 
-bench: build  ## run the micro-benchmarks
+bench: build  ## run the micro-benchmarks and the comparison with tiktoken
 	@programs=$$(find $(RELEASE)/benchmarks -name '*_benchmark' -type f 2>/dev/null | sort); \
 	[ -n "$$programs" ] || { echo "No *_benchmark was built under $(RELEASE)/benchmarks." >&2; exit 1; }; \
 	for program in $$programs; do echo "== $$program"; "$$program" || exit 1; done
+	@echo "== tokenizer against tiktoken (from PyPI, in build/venv-tiktoken)"
+	@[ -x build/venv-tiktoken/bin/python ] || python3 -m venv build/venv-tiktoken
+	@if build/venv-tiktoken/bin/python -m pip install -q tiktoken; then \
+	build/venv-tiktoken/bin/python benchmarks/tokenizer/compare_with_tiktoken.py --build-dir $(RELEASE); \
+	else echo "skipped: tiktoken could not be installed"; fi
 
 asan: test-packages  ## unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan

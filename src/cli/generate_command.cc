@@ -93,7 +93,7 @@ class GenerateRun {
       } else {
         print_json_line(prompts[i], continuation);
       }
-      progress.advance(1);
+      if (!is_streaming()) progress.advance(1);
     }
     progress.finish();
     return {};

@@ -149,6 +149,50 @@ def test_tokenizer_line_is_named(model):
     refused(model, "tiktoken.model", "line 100")
 
 
+def scores_of(model, tmp_path):
+    lines = tmp_path / "probe.jsonl"
+    lines.write_text(json.dumps({"id": "a", "ids": [(37 * k + 11) % 3800 for k in range(96)]}) + "\n")
+    done = run("score", "--model-path", model, "--input", lines, "--output", tmp_path / "probe-out.jsonl")
+    assert done.returncode == 0, done.stderr
+    return (tmp_path / "probe-out.jsonl").read_text(), done.stderr
+
+
+def test_rope_parameters_give_the_same_scores_as_rope_scaling(model, tmp_path):
+    def respell(config):
+        rope = config.pop("rope_scaling")
+        rope["rope_type"] = rope.pop("type")
+        rope["rope_theta"] = config.pop("rope_theta")
+        config["rope_parameters"] = rope
+
+    edit_json(model / "config.json", respell)
+    assert scores_of(model, tmp_path)[0] == scores_of(MINI, tmp_path)[0]
+
+
+def test_what_is_stored_decides_what_is_quantized(model, tmp_path):
+    edit_json(model / "config.json", lambda config: config["quantization_config"].__setitem__("ignore", []))
+    scores, notes = scores_of(model, tmp_path)
+    assert scores == scores_of(MINI, tmp_path)[0]
+    assert any("config" in line for line in notes.splitlines() if line.startswith("note: "))
+
+
+def test_a_bit_width_that_the_tensors_contradict(model):
+    edit_json(model / "config.json", lambda config: config["quantization_config"]["config_groups"]["group_0"]["weights"].__setitem__("num_bits", 8))
+    refused(model, "weight_packed", "num_bits", "[32, 32]", "[32, 16]", "8063")
+
+
+def test_special_ids_come_from_the_keys(model, tmp_path):
+    def shuffle(config):
+        added = config["added_tokens_decoder"]
+        del added["3846"]
+        config["added_tokens_decoder"] = dict(reversed(list(added.items())))
+
+    lines = tmp_path / "chat.jsonl"
+    lines.write_text('{"messages": [{"role": "user", "content": "Hi"}]}\n')
+    edit_json(model / "tokenizer_config.json", shuffle)
+    outputs = [run("render", "--model-path", folder, "--input", lines).stdout for folder in (model, MINI)]
+    assert outputs[0] == outputs[1] and outputs[0].strip()
+
+
 def test_check_reports_a_sound_model():
     done = run("check", "--model-path", MINI, "--json")
     assert done.returncode == 0, done.stderr

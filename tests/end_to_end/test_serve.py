@@ -144,6 +144,15 @@ def test_a_model_larger_than_memory_is_refused_before_reading(tmp_path):
         assert part in done.stderr
 
 
+def test_endless_runs_of_one_character_are_refused_beside_a_stream(serve):
+    server = serve()
+    stream = open_stream(server, 600)
+    for text in ("a" * 200_000, "\u4e16" * 200_000, "^" * 1_000_000, " " * 400_000):
+        status, answer = server.request("/v1/completions", {"model": "kimi-k2-mini", "prompt": text, "max_tokens": 1})
+        assert status == 400 and "4096" in answer["error"]["message"]
+    assert stream.read().decode().rstrip().endswith("data: [DONE]")
+
+
 def test_wrong_requests_are_named_and_harm_nobody(serve):
     server = serve()
     for path, body, field in [
