@@ -49,7 +49,7 @@ void multiply(benchmark::State& state, WeightFormat format) {
   const int64_t num_rows = state.range(0);
   std::vector<float> x(static_cast<size_t>(num_rows * kColumns), 0.5f), y(static_cast<size_t>(num_rows * kOutputs));
   ThreadTeam team(1);
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     matmul_cpu({.x = x.data(),
                 .num_rows = num_rows,
                 .x_stride = kColumns,
@@ -68,7 +68,7 @@ void multiply(benchmark::State& state, WeightFormat format) {
 // Sums the bytes of a bfloat16 matrix: the bandwidth limit of one thread here and now.
 void read(benchmark::State& state) {
   const OwnedMatrix weights = make_matrix(WeightFormat::kBFloat16);
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     uint32_t sum = 0;
     for (const uint32_t word : weights.data) sum += word;
     benchmark::DoNotOptimize(sum);

@@ -76,7 +76,7 @@ struct FaultGroup {
 };
 using FaultGroups = std::map<std::string, FaultGroup>;
 
-void add_fault(FaultGroups& groups, const std::string& key, FaultGroup fault) {
+void add_fault(FaultGroups& groups, const std::string& key, FaultGroup&& fault) {
   const auto [it, is_new] = groups.try_emplace(key, std::move(fault));
   if (!is_new) ++it->second.problem.count;
 }

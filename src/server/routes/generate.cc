@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <limits>
-#include <random>
 #include <boost/json/array.hpp>
 #include <boost/json/serialize.hpp>
 
@@ -30,32 +29,13 @@ struct GenerateRequest {
 };
 
 void read_sampling(FieldReader& fields, const ServerContext& server, GenerateRequest& request) {
-  SamplingOptions& sampling = request.options.sampling;
-  sampling.temperature = static_cast<float>(fields.number("temperature", server.defaults.temperature, 0, 100));
-  sampling.top_p = static_cast<float>(fields.number("top_p", server.defaults.top_p, 1e-9, 1));
-  sampling.top_k = static_cast<int32_t>(
-      std::max<int64_t>(0, fields.integer("top_k", server.defaults.top_k, -1, std::numeric_limits<int32_t>::max())));
-  sampling.min_p = static_cast<float>(fields.number("min_p", 0, 0, 1));
-  const auto seed = fields.optional_integer("sampling_seed", std::numeric_limits<int64_t>::min(),
-                                            std::numeric_limits<int64_t>::max());
-  std::random_device random;
-  sampling.seed = seed ? static_cast<uint64_t>(*seed) : static_cast<uint64_t>(random()) << 32 | random();
-  sampling.min_new_tokens = fields.integer("min_new_tokens", 0, 0, std::numeric_limits<int64_t>::max());
-  sampling.ignore_eos = fields.boolean("ignore_eos", false);
-  sampling.stop_token_ids = fields.token_ids("stop_token_ids", server.vocab_size, 256);
+  constexpr SamplingFieldForm kForm{
+      .seed = "sampling_seed", .min_tokens = "min_new_tokens", .largest_temperature = 100};
+  request.options = read_generation_options(fields, server, kForm);
   request.max_new_tokens = fields.optional_integer("max_new_tokens", 1, std::numeric_limits<int64_t>::max());
-  request.options.stop = fields.texts("stop", 16);
-  for (const std::string& stop : request.options.stop) {
-    if (stop.empty()) fields.refuse("stop", "an empty text would end every answer");
-  }
-  request.options.skip_special_tokens = fields.boolean("skip_special_tokens", true);
   fields.only_boolean("spaces_between_special_tokens", true);
-  fields.only_number("n", 1);
   fields.only_number("stream_interval", 1);
-  for (const char* key : {"frequency_penalty", "presence_penalty"}) fields.only_number(key, 0);
-  fields.only_number("repetition_penalty", 1);
-  for (const char* key : {"logit_bias", "json_schema", "regex", "ebnf", "structural_tag", "custom_params"})
-    fields.only_absent(key);
+  for (const char* key : {"structural_tag", "custom_params"}) fields.only_absent(key);
   fields.only_boolean("no_stop_trim", false);
   fields.refuse_unknown();
 }

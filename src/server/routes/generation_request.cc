@@ -15,6 +15,7 @@ namespace {
 
 namespace asio = boost::asio;
 
+constexpr int64_t kAnyInteger = std::numeric_limits<int64_t>::max();
 constexpr size_t kMostStops = 16;
 constexpr size_t kLongestStop = 1024;
 
@@ -35,13 +36,9 @@ void check_stops(FieldReader& fields, const std::vector<std::string>& stops) {
 }
 
 void refuse_what_is_not_offered(FieldReader& fields) {
-  fields.only_number("n", 1);
   fields.only_number("best_of", 1);
-  fields.only_number("frequency_penalty", 0);
-  fields.only_number("presence_penalty", 0);
-  fields.only_number("repetition_penalty", 1);
-  for (const char* key : {"logit_bias", "response_format", "regex", "ebnf", "json_schema", "functions", "lora_path",
-                          "suffix", "guided_json", "return_hidden_states"}) {
+  for (const char* key :
+       {"response_format", "functions", "lora_path", "suffix", "guided_json", "return_hidden_states"}) {
     fields.only_absent(key);
   }
   fields.only_boolean("echo", false);
@@ -49,23 +46,35 @@ void refuse_what_is_not_offered(FieldReader& fields) {
 
 }  // namespace
 
-OpenAiRequest read_openai_fields(FieldReader& fields, const ServerContext& server) {
-  constexpr int64_t kAnyInteger = std::numeric_limits<int64_t>::max();
-  OpenAiRequest request;
-  SamplingOptions& sampling = request.options.sampling;
-  sampling.temperature = static_cast<float>(fields.number("temperature", server.defaults.temperature, 0, 2));
+GenerationOptions read_generation_options(FieldReader& fields, const ServerContext& server,
+                                          const SamplingFieldForm& form) {
+  GenerationOptions options;
+  SamplingOptions& sampling = options.sampling;
+  sampling.temperature =
+      static_cast<float>(fields.number("temperature", server.defaults.temperature, 0, form.largest_temperature));
   sampling.top_p = static_cast<float>(fields.number("top_p", server.defaults.top_p, 1e-9, 1));
-  sampling.top_k = static_cast<int32_t>(
-      std::max<int64_t>(0, fields.integer("top_k", server.defaults.top_k, -1, std::numeric_limits<int32_t>::max())));
+  const int64_t top_k = fields.integer("top_k", server.defaults.top_k, -1, std::numeric_limits<int32_t>::max());
+  sampling.top_k = static_cast<int32_t>(std::max<int64_t>(0, top_k));
   sampling.min_p = static_cast<float>(fields.number("min_p", 0, 0, 1));
-  const auto seed = fields.optional_integer("seed", std::numeric_limits<int64_t>::min(), kAnyInteger);
+  const auto seed = fields.optional_integer(form.seed, std::numeric_limits<int64_t>::min(), kAnyInteger);
   sampling.seed = seed ? static_cast<uint64_t>(*seed) : random_seed();
-  sampling.min_new_tokens = fields.integer("min_tokens", 0, 0, kAnyInteger);
+  sampling.min_new_tokens = fields.integer(form.min_tokens, 0, 0, kAnyInteger);
   sampling.ignore_eos = fields.boolean("ignore_eos", false);
   sampling.stop_token_ids = fields.token_ids("stop_token_ids", server.vocab_size, 256);
-  request.options.stop = fields.texts("stop", kMostStops);
-  check_stops(fields, request.options.stop);
-  request.options.skip_special_tokens = fields.boolean("skip_special_tokens", true);
+  options.stop = fields.texts("stop", kMostStops);
+  check_stops(fields, options.stop);
+  options.skip_special_tokens = fields.boolean("skip_special_tokens", true);
+  fields.only_number("n", 1);
+  fields.only_number("frequency_penalty", 0);
+  fields.only_number("presence_penalty", 0);
+  fields.only_number("repetition_penalty", 1);
+  for (const char* key : {"logit_bias", "regex", "ebnf", "json_schema"}) fields.only_absent(key);
+  return options;
+}
+
+OpenAiRequest read_openai_fields(FieldReader& fields, const ServerContext& server) {
+  OpenAiRequest request;
+  request.options = read_generation_options(fields, server, {});
   const auto max_tokens = fields.optional_integer("max_tokens", 1, kAnyInteger);
   const auto max_completion_tokens = fields.optional_integer("max_completion_tokens", 1, kAnyInteger);
   request.max_tokens = max_completion_tokens ? max_completion_tokens : max_tokens;

@@ -14,6 +14,18 @@
 
 namespace gimbal {
 
+// Names and bounds in which OpenAI's bodies and SGLang's sampling_params differ.
+struct SamplingFieldForm {
+  const char* seed = "seed";
+  const char* min_tokens = "min_tokens";
+  double largest_temperature = 2;
+};
+
+// Sampling, stop texts and stop ids; refuses, by name, what is known but not offered by this build. An absent seed is a
+// random one.
+GenerationOptions read_generation_options(FieldReader& fields, const ServerContext& server,
+                                          const SamplingFieldForm& form);
+
 // Fields that OpenAI's completion and chat bodies share.
 struct OpenAiRequest {
   GenerationOptions options;
