@@ -154,7 +154,7 @@ Status generate(const Settings& settings) {
   print_notes(notes);
   // A run that ends early must not leave callbacks that point to it: the engine stops first.
   GenerateRun run(*engine, tokenizer, settings);
-  const Status status = run.run(prompts);
+  Status status = run.run(prompts);
   engine->stop();
   return status;
 }
