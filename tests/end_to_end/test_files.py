@@ -3,9 +3,12 @@ import json
 import os
 import shutil
 import struct
+import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
-from conftest import MINI, ROOT, run
+from conftest import BINARY, MINI, ROOT, run
 
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
 
@@ -135,6 +138,26 @@ def test_folders_and_files_that_are_not_there(model, tmp_path):
     refused(model / "config.json", "not a folder")
     (model / "config.json").unlink()
     refused(model, "config.json")
+
+
+@pytest.mark.parametrize("name", [SHARDS[0], "config.json", "tiktoken.model"])
+def test_an_unreadable_file_is_named(name):
+    # Root may read everything, so the program runs as nobody, from a folder that nobody may enter.
+    folder = Path(tempfile.mkdtemp(prefix="gimbal-unreadable-"))
+    try:
+        folder.chmod(0o755)
+        shutil.copytree(MINI, folder / "model")
+        (folder / "model").chmod(0o755)
+        for file in (folder / "model").iterdir():
+            file.chmod(0o000 if file.name == name else 0o644)
+        shutil.copy(BINARY, folder / "gimbal")
+        prefix = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+        command = [*prefix, str(folder / "gimbal"), "generate", "--model-path", str(folder / "model"), "--prompt", "x"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd="/")
+        assert done.returncode == 2, done.stderr
+        assert name in done.stderr and "ermission denied" in done.stderr, done.stderr
+    finally:
+        shutil.rmtree(folder)
 
 
 def test_unknown_architecture_lists_the_known(model):
