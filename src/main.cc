@@ -4,12 +4,14 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <span>
 
 #include "base/log.h"
 #include "cli/command_error.h"
 #include "cli/command_line.h"
 #include "cli/command_list.h"
+#include "cli/rank_supervisor.h"
 
 namespace {
 
@@ -36,6 +38,7 @@ int run(std::span<const char* const> arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const std::optional<int> code = gimbal::supervise_rank()) return *code;
   std::signal(SIGPIPE, SIG_IGN);  // a reader that left is an error of that write, not the end of the program
   try {
     return run(std::span<const char* const>(argv + 1, static_cast<size_t>(argc > 0 ? argc - 1 : 0)));

@@ -115,15 +115,21 @@ TEST(CommandLine, NeededInputsAreNamed) {
 
 TEST(CommandLine, SglangFlagsAreAcceptedWithOneLineOrRefusedWithAReason) {
   const auto line = parse({"serve", "--model", "m", "--trust-remote-code", "--watchdog-timeout", "300",
-                           "--moe-a2a-backend", "none", "--port", "1"});
+                           "--elastic-ep-backend", "none", "--port", "1"});
   ASSERT_TRUE(line.has_value()) << line.error().message;
   EXPECT_EQ(line->settings.port, 1);
   EXPECT_EQ(line->settings.notes.size(), 3u);
-  EXPECT_THAT(message_of({"serve", "--model", "m", "--moe-a2a-backend", "deepep"}),
-              HasSubstr("required deepep, offered none"));
+  EXPECT_THAT(message_of({"serve", "--model", "m", "--elastic-ep-backend", "nixl"}),
+              HasSubstr("required nixl, offered none"));
   EXPECT_THAT(message_of({"serve", "--model", "m", "--api-key", "secret"}),
               testing::AllOf(HasSubstr("no authentication"), testing::Not(HasSubstr("secret"))));
-  EXPECT_THAT(message_of({"serve", "--model", "m", "--tp", "8"}), HasSubstr("--tp-size is 8"));
+  const auto parallel =
+      parse({"serve", "--model", "m", "--tp", "8", "--ep", "8", "--dp", "4", "--enable-dp-attention"});
+  ASSERT_TRUE(parallel.has_value()) << parallel.error().message;
+  EXPECT_EQ(parallel->settings.tp_size, 8);
+  EXPECT_EQ(parallel->settings.ep_size, 8);
+  EXPECT_EQ(parallel->settings.dp_size, 4);
+  EXPECT_TRUE(parallel->settings.enable_dp_attention);
 }
 
 TEST(CommandLine, HelpAndVersionAreTexts) {

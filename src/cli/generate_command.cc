@@ -1,5 +1,6 @@
 #include "cli/generate_command.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <memory>
@@ -10,8 +11,10 @@
 #include <fmt/ranges.h>
 
 #include "cli/command_error.h"
+#include "cli/expert_load_file.h"
 #include "cli/jsonl_input.h"
 #include "cli/loaded_tokenizer.h"
+#include "cli/model_command.h"
 #include "cli/progress_bar.h"
 #include "engine/engine.h"
 #include "tokenizer/incremental_detokenizer.h"
@@ -27,6 +30,7 @@ struct Prompt {
 // What came of one prompt. Written by the engine's thread, read after is_done under the mutex.
 struct Continuation {
   std::vector<TokenId> ids;
+  std::vector<std::vector<TopLogit>> top;  // [ids][--top-logits]
   std::string text;
   std::optional<FinishReason> finish;
   std::optional<Error> error;
@@ -64,11 +68,26 @@ SamplingOptions sampling_of(const Settings& settings) {
           .ignore_eos = settings.ignore_eos};
 }
 
+// ,"top_ids":[[..]..],"top_logits":[[..]..], or nothing when none were asked for.
+std::string top_logits_text(const Continuation& continuation) {
+  std::string ids, logits;
+  for (const std::vector<TopLogit>& row : continuation.top) {
+    std::string row_ids, row_logits;
+    for (const TopLogit& top : row) {
+      row_ids += fmt::format("{}{}", row_ids.empty() ? "" : ",", top.id);
+      row_logits += fmt::format("{}{}", row_logits.empty() ? "" : ",", top.logit);
+    }
+    ids += fmt::format("{}[{}]", ids.empty() ? "" : ",", row_ids);
+    logits += fmt::format("{}[{}]", logits.empty() ? "" : ",", row_logits);
+  }
+  return ids.empty() ? "" : fmt::format(",\"top_ids\":[{}],\"top_logits\":[{}]", ids, logits);
+}
+
 void print_json_line(const Prompt& prompt, const Continuation& continuation) {
-  fmt::print("{{\"id\":{},\"prompt_ids\":[{}],\"output_ids\":[{}],\"text\":{},\"finish_reason\":\"{}\"}}\n",
+  fmt::print("{{\"id\":{},\"prompt_ids\":[{}],\"output_ids\":[{}],\"text\":{},\"finish_reason\":\"{}\"{}}}\n",
              boost::json::serialize(boost::json::string_view(prompt.id)), fmt::join(prompt.ids, ","),
              fmt::join(continuation.ids, ","), boost::json::serialize(boost::json::string_view(continuation.text)),
-             name_of(*continuation.finish));
+             name_of(*continuation.finish), top_logits_text(continuation));
   std::fflush(stdout);
 }
 
@@ -107,7 +126,10 @@ class GenerateRun {
   Status submit(const Prompt& prompt, size_t index) {
     auto detokenizer = std::make_shared<IncrementalDetokenizer>(tokenizer_, /*skip_special_tokens=*/true);
     return engine_.gateway().submit(
-        {.request_id = fmt::format("{}", index), .prompt_ids = prompt.ids, .sampling = sampling_of(settings_)},
+        {.request_id = fmt::format("{}", index),
+         .prompt_ids = prompt.ids,
+         .sampling = sampling_of(settings_),
+         .num_top_logits = std::max<int64_t>(settings_.top_logits, 0)},
         [this, index, detokenizer](const TokenEvent& event) { take(index, event, *detokenizer); });
   }
 
@@ -122,6 +144,7 @@ class GenerateRun {
     const std::lock_guard lock(mutex_);
     Continuation& continuation = continuations_[index];
     if (event.token_id) continuation.ids.push_back(*event.token_id);
+    if (!event.top_logits.empty()) continuation.top.push_back(event.top_logits);
     continuation.text += text;
     continuation.finish = event.finish;
     continuation.error = event.error;
@@ -143,24 +166,30 @@ class GenerateRun {
   std::vector<Continuation> continuations_;  // guarded by mutex_ until is_done
 };
 
-Status generate(const Settings& settings) {
-  GIMBAL_ASSIGN_OR_RETURN(ModelConfig config, read_model_config(settings.model_path));
+Status generate(const Settings& settings, const ModelConfig& model_config, MpiSession* mpi) {
+  ModelConfig config = model_config;
   std::vector<std::string> notes;
   GIMBAL_ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(settings, config, notes));
   add_end_tokens(tokenizer, config, notes);
   GIMBAL_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, read_prompts(settings, tokenizer, config));
-  GIMBAL_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::start(settings, config));
+  GIMBAL_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::start(settings, config, mpi));
   notes.insert(notes.end(), engine->description().notes.begin(), engine->description().notes.end());
   print_notes(notes);
   // A run that ends early must not leave callbacks that point to it: the engine stops first.
   GenerateRun run(*engine, tokenizer, settings);
   Status status = run.run(prompts);
   engine->stop();
-  return status;
+  if (!status || settings.expert_load_output.empty()) return status;
+  GIMBAL_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, engine->reports());
+  return write_expert_load(settings.expert_load_output, reports);
 }
 
 }  // namespace
 
-int run_generate_command(const Settings& settings) { return report_status("generate", generate(settings)); }
+int run_generate_command(const Settings& settings) {
+  return report_status("generate", run_model_command(settings, [&](const ModelConfig& config, MpiSession* mpi) {
+                         return generate(settings, config, mpi);
+                       }));
+}
 
 }  // namespace gimbal

@@ -9,13 +9,17 @@
 #include <fmt/ranges.h>
 
 #include "cli/command_error.h"
+#include "cli/expert_load_file.h"
 #include "cli/jsonl_input.h"
 #include "cli/loaded_tokenizer.h"
+#include "cli/model_command.h"
 #include "cli/progress_bar.h"
 #include "cli/sequence_scorer.h"
 
 namespace gimbal {
 namespace {
+
+constexpr int64_t kDefaultTopLogits = 8;
 
 Result<std::vector<ScoredSequence>> read_sequences(const Settings& settings, const TokenSource& source,
                                                    int64_t context_length) {
@@ -57,7 +61,7 @@ void write_sequence(std::ofstream& output, const ScoredSequence& sequence) {
   output << text << "],\"top_ids\":[" << ids << "],\"top_logits\":[" << logits << "]}\n";
 }
 
-Status write_scores(const Settings& settings, ModelRunner& runner, std::vector<ScoredSequence> sequences) {
+Status write_scores(const Settings& settings, RankExecutor& executor, std::vector<ScoredSequence> sequences) {
   // Written beside and renamed at the end, so that a file with the wanted name is always complete.
   const std::string partial = settings.output + ".partial";
   std::ofstream output(partial, std::ios::binary);
@@ -66,8 +70,8 @@ Status write_scores(const Settings& settings, ModelRunner& runner, std::vector<S
   int64_t num_tokens = 0;
   bool is_finite = true;
   ProgressBar progress("score", static_cast<int64_t>(sequences.size()), "sequences");
-  SequenceScorer scorer(runner, settings.top_logits);
-  scorer.run(std::move(sequences), [&](const ScoredSequence& sequence) {
+  SequenceScorer scorer(executor, settings.top_logits < 0 ? kDefaultTopLogits : settings.top_logits);
+  const Status status = scorer.run(std::move(sequences), [&](const ScoredSequence& sequence) {
     for (const double nll : sequence.nll) {
       total_nll += nll;
       is_finite = is_finite && std::isfinite(nll);
@@ -77,10 +81,14 @@ Status write_scores(const Settings& settings, ModelRunner& runner, std::vector<S
     progress.advance(1);
   });
   progress.finish();
+  std::error_code code;
+  if (!status) {
+    std::filesystem::remove(partial, code);
+    return status;
+  }
   const double mean = num_tokens > 0 ? total_nll / static_cast<double>(num_tokens) : 0.0;
   output << fmt::format("{{\"perplexity\":{},\"tokens\":{}}}\n", std::exp(mean), num_tokens);
   output.close();
-  std::error_code code;
   if (!is_finite) {
     std::filesystem::remove(partial, code);
     return fail(
@@ -94,22 +102,28 @@ Status write_scores(const Settings& settings, ModelRunner& runner, std::vector<S
   return {};
 }
 
-Status score(const Settings& settings) {
-  GIMBAL_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(settings.model_path));
+Status score(const Settings& settings, const ModelConfig& config, MpiSession* mpi) {
   std::vector<std::string> notes;
   GIMBAL_ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(settings, config, notes));
   const int64_t context_length = settings.context_length > 0 ? settings.context_length : config.max_position_embeddings;
   GIMBAL_ASSIGN_OR_RETURN(
       std::vector<ScoredSequence> sequences,
       read_sequences(settings, {.tokenizer = &tokenizer, .vocab_size = config.vocab_size}, context_length));
-  GIMBAL_ASSIGN_OR_RETURN(const std::unique_ptr<ModelRunner> runner, ModelRunner::load(settings, config));
-  notes.insert(notes.end(), runner->description().notes.begin(), runner->description().notes.end());
+  GIMBAL_ASSIGN_OR_RETURN(const std::unique_ptr<RankExecutor> executor, RankExecutor::start(settings, config, mpi));
+  notes.insert(notes.end(), executor->description().notes.begin(), executor->description().notes.end());
   print_notes(notes);
-  return write_scores(settings, *runner, std::move(sequences));
+  GIMBAL_RETURN_IF_ERROR(write_scores(settings, *executor, std::move(sequences)));
+  if (settings.expert_load_output.empty()) return {};
+  GIMBAL_ASSIGN_OR_RETURN(const std::vector<RankReport> reports, executor->reports());
+  return write_expert_load(settings.expert_load_output, reports);
 }
 
 }  // namespace
 
-int run_score_command(const Settings& settings) { return report_status("score", score(settings)); }
+int run_score_command(const Settings& settings) {
+  return report_status("score", run_model_command(settings, [&](const ModelConfig& config, MpiSession* mpi) {
+                         return score(settings, config, mpi);
+                       }));
+}
 
 }  // namespace gimbal

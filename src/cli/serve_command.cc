@@ -20,7 +20,9 @@
 #include "cli/command_error.h"
 #include "cli/command_line.h"
 #include "cli/loaded_tokenizer.h"
+#include "cli/model_command.h"
 #include "engine/engine.h"
+#include "engine/execution_plan.h"
 #include "server/http_server.h"
 #include "settings/settings_table.h"
 
@@ -82,7 +84,8 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 // One run of the command: the I/O thread is the caller's, the engine is loaded on a thread of its own.
 class ServeRun {
  public:
-  explicit ServeRun(const Settings& settings) : settings_(settings), signals_(io_, SIGTERM, SIGINT) {}
+  ServeRun(const Settings& settings, const ModelConfig& config, MpiSession* mpi)
+      : settings_(settings), signals_(io_, SIGTERM, SIGINT), config_(config), mpi_(mpi) {}
 
   Status run() {
     GIMBAL_RETURN_IF_ERROR(prepare());
@@ -112,25 +115,25 @@ class ServeRun {
  private:
   // Everything that can be known without weights.
   Status prepare() {
-    GIMBAL_ASSIGN_OR_RETURN(config_, read_model_config(settings_.model_path));
-    GIMBAL_ASSIGN_OR_RETURN(Tokenizer tokenizer, load_tokenizer(settings_, *config_, notes_));
+    GIMBAL_RETURN_IF_ERROR(check_requested_layout(settings_, config_, rank_processes(mpi_)));
+    GIMBAL_ASSIGN_OR_RETURN(Tokenizer tokenizer, load_tokenizer(settings_, config_, notes_));
     tokenizer_.emplace(std::move(tokenizer));
-    add_end_tokens(*tokenizer_, *config_, notes_);
+    add_end_tokens(*tokenizer_, config_, notes_);
     GIMBAL_ASSIGN_OR_RETURN(context_.chat_template,
-                            parse_chat_template(settings_.chat_template, config_->has_vision_part));
+                            parse_chat_template(settings_.chat_template, config_.has_vision_part));
     if (settings_.chat_template == "auto")
       notes_.push_back(fmt::format("chat template: {} (from the model type)", name_of(context_.chat_template)));
     GIMBAL_ASSIGN_OR_RETURN(context_.defaults, read_sampling_defaults(settings_.model_path, notes_));
     context_.tokenizer = &*tokenizer_;
     context_.served_model_name = served_name(settings_);
-    context_.vocab_size = config_->vocab_size;
+    context_.vocab_size = config_.vocab_size;
     context_.created =
         std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
     return {};
   }
 
   void load() {
-    auto engine = Engine::start(settings_, *config_);
+    auto engine = Engine::start(settings_, config_, mpi_);
     asio::post(io_, [this, loaded = std::make_shared<decltype(engine)>(std::move(engine))] {
       take_engine(std::move(*loaded));
     });
@@ -151,9 +154,11 @@ class ServeRun {
     context_.info = describe(description);
     context_.gateway = &engine_->gateway();
     spdlog::info(
-        "ready at {}: {} with {} of weights, context {} tokens, KV pool {} tokens ({}), {} threads, loaded in {:.2f} s",
-        server_->url(), context_.served_model_name, format_bytes(description.weight_bytes), description.context_length,
-        description.kv_tokens, format_bytes(description.kv_bytes), description.num_threads, description.load_seconds);
+        "ready at {}: {} in layout {} ({}), {} of weights, context {} tokens, KV pool {} tokens ({}), {} threads, "
+        "loaded in {:.2f} s",
+        server_->url(), context_.served_model_name, description.layout, description.ranks,
+        format_bytes(description.weight_bytes), description.context_length, description.kv_tokens,
+        format_bytes(description.kv_bytes), description.num_threads, description.load_seconds);
   }
 
   json::object describe(const EngineDescription& description) const {
@@ -163,8 +168,10 @@ class ServeRun {
     info["tokenizer_path"] = settings_.tokenizer_path.empty() ? settings_.model_path : settings_.tokenizer_path;
     info["chat_template"] = std::string(name_of(context_.chat_template));
     info["context_length"] = description.context_length;
-    info["max_total_num_tokens"] = description.kv_tokens;
-    info["max_running_requests"] = description.max_running;
+    info["max_total_num_tokens"] = description.kv_tokens * description.num_dp_groups;
+    info["max_running_requests"] = description.max_running * description.num_dp_groups;
+    info["layout"] = description.layout;
+    info["ranks"] = description.ranks;
     info["threads"] = description.num_threads;
     info["weight_bytes"] = description.weight_bytes;
     info["kv_bytes"] = description.kv_bytes;
@@ -172,6 +179,7 @@ class ServeRun {
     info["op_backend"] = description.op_backend;
     info["attention_backend"] = description.attention_backend;
     info["moe_runner_backend"] = description.moe_runner_backend;
+    info["moe_a2a_backend"] = description.moe_a2a_backend;
     info["startup_time"] = description.load_seconds;
     json::array notes(settings_.notes.begin(), settings_.notes.end());
     notes.insert(notes.end(), notes_.begin(), notes_.end());
@@ -209,7 +217,8 @@ class ServeRun {
   const Settings& settings_;
   asio::io_context io_{1};
   asio::signal_set signals_;
-  std::optional<ModelConfig> config_;
+  ModelConfig config_;
+  MpiSession* mpi_;  // not owned; nullptr: ranks are threads
   std::optional<Tokenizer> tokenizer_;
   std::vector<std::string> notes_;
   ServerContext context_;
@@ -222,8 +231,9 @@ class ServeRun {
 }  // namespace
 
 int run_serve_command(const Settings& settings) {
-  ServeRun run(settings);
-  return report_status("serve", run.run());
+  return report_status("serve", run_model_command(settings, [&](const ModelConfig& config, MpiSession* mpi) {
+                         return ServeRun(settings, config, mpi).run();
+                       }));
 }
 
 }  // namespace gimbal

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "base/result.h"
-#include "engine/model_runner.h"
+#include "engine/rank_executor.h"
 #include "engine/request_gateway.h"
 #include "model_config/model_config.h"
 #include "settings/settings.h"
@@ -16,18 +16,23 @@ class EngineLoop;
 class Engine {
  public:
   // Loads weights, takes memory, computes one token to prove that the model runs, then starts the loop. Blocking.
-  static Result<std::unique_ptr<Engine>> start(const Settings& settings, const ModelConfig& config);
+  // `mpi` is nullptr for ranks as threads.
+  static Result<std::unique_ptr<Engine>> start(const Settings& settings, const ModelConfig& config,
+                                               MpiSession* mpi = nullptr);
   ~Engine();
 
   RequestGateway& gateway();
-  const EngineDescription& description() const { return runner_->description(); }
+  const EngineDescription& description() const { return executor_->description(); }
 
   // Ends what is in flight with FinishReason::kAbort and joins the loop. May be called twice.
   void stop();
 
+  // What every rank has counted; after stop().
+  Result<std::vector<RankReport>> reports() { return executor_->reports(); }
+
  private:
-  explicit Engine(std::unique_ptr<ModelRunner> runner);
-  std::unique_ptr<ModelRunner> runner_;
+  explicit Engine(std::unique_ptr<RankExecutor> executor);
+  std::unique_ptr<RankExecutor> executor_;
   std::unique_ptr<EngineLoop> loop_;
 };
 

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "ops/sampling.h"
 
 namespace gimbal {
 
@@ -22,14 +21,17 @@ const char* name_of(FinishReason reason) {
   return "unknown";
 }
 
-EngineLoop::EngineLoop(ModelRunner& runner, int64_t max_queued)
-    : runner_(runner),
+EngineLoop::EngineLoop(RankExecutor& executor, int64_t max_queued)
+    : executor_(executor),
       max_queued_(max_queued),
-      pool_(runner.description().kv_tokens / runner.description().page_size, runner.description().page_size),
-      scheduler_(
-          {.max_running = runner.description().max_running, .tokens_per_step = runner.description().tokens_per_step},
-          &pool_) {
-  for (const int64_t id : runner.config().eos_token_ids) end_token_ids_.push_back(static_cast<TokenId>(id));
+      pools_(static_cast<size_t>(executor.plan().layout.attention_dp),
+             PagePool(executor.plan().memory.num_pages, executor.plan().page_size)),
+      scheduler_({.max_running = executor.plan().memory.max_running,
+                  .tokens_per_step = executor.plan().memory.tokens_per_step,
+                  .num_micro_batches = executor.plan().num_in_flight,
+                  .group_choice = executor.plan().group_choice},
+                 pools_) {
+  for (const int64_t id : executor.config().eos_token_ids) end_token_ids_.push_back(static_cast<TokenId>(id));
   publish_state();
   thread_ = std::thread([this] { run(); });
 }
@@ -49,7 +51,7 @@ void EngineLoop::stop() {
 
 Status EngineLoop::check_request(const GenerationRequest& request) const {
   const auto num_prompt = static_cast<int64_t>(request.prompt_ids.size());
-  const int64_t context_length = runner_.description().context_length;
+  const int64_t context_length = executor_.description().context_length;
   if (num_prompt == 0) return fail(Error::invalid("The prompt is empty; at least one token is needed.", "prompt"));
   if (request.sampling.max_new_tokens < 1) {
     return fail(Error::invalid(fmt::format("max_tokens is {}; at least 1 is needed.", request.sampling.max_new_tokens),
@@ -69,9 +71,9 @@ Status EngineLoop::check_request(const GenerationRequest& request) const {
         "max_tokens"));
   }
   for (const TokenId id : request.prompt_ids) {
-    if (id < 0 || id >= runner_.config().vocab_size) {
+    if (id < 0 || id >= executor_.config().vocab_size) {
       return fail(Error::invalid(fmt::format("Token id {} of the prompt is outside the vocabulary of {} ids.", id,
-                                             runner_.config().vocab_size),
+                                             executor_.config().vocab_size),
                                  "prompt"));
     }
   }
@@ -115,8 +117,12 @@ void EngineLoop::publish_state() {
   state_.is_ready = !is_stopping_ && !has_failed_;
   state_.num_running = scheduler_.num_running();
   state_.num_queued = scheduler_.num_queued() + static_cast<int64_t>(arrivals_.size());
-  state_.kv_tokens_total = pool_.num_pages() * pool_.page_size();
-  state_.kv_tokens_used = pool_.num_used() * pool_.page_size();
+  state_.kv_tokens_total = 0;
+  state_.kv_tokens_used = 0;
+  for (const PagePool& pool : pools_) {
+    state_.kv_tokens_total += pool.num_pages() * pool.page_size();
+    state_.kv_tokens_used += pool.num_used() * pool.page_size();
+  }
 }
 
 // Moves arrivals to the scheduler and carries out aborts. An abort that overtakes its own arrival finds it here too.
@@ -146,37 +152,68 @@ void EngineLoop::run() {
     while (!is_stopping_) {
       take_arrivals(lock);
       lock.unlock();
-      const std::optional<StepPlan> plan = scheduler_.plan_step();
-      publish_state();  // what was admitted waits no more, before its first token is seen
-      if (plan) run_step(*plan);
+      const Result<bool> has_work = submit_steps();
+      if (!has_work) return fail_all(has_work.error());
+      if (*has_work) {
+        const Result<StepResult> result = executor_.wait();
+        if (!result) return fail_all(result.error());
+        for (const SequenceResult& sequence : result->sequences) deliver(sequence);
+      }
       publish_state();
       lock.lock();
-      if (!plan) wake_.wait(lock, [this] { return is_stopping_ || !arrivals_.empty() || !aborts_.empty(); });
+      if (!*has_work) wake_.wait(lock, [this] { return is_stopping_ || !arrivals_.empty() || !aborts_.empty(); });
     }
     take_arrivals(lock);
     lock.unlock();
     while (!active_.empty()) end_request(active_.begin()->first, {.finish = FinishReason::kAbort});
+    while (executor_.num_in_flight() > 0) {  // ranks may be in the middle of them
+      if (!executor_.wait()) break;
+    }
     publish_state();
   } catch (const std::exception& exception) {
     fail_all(Error::failed(fmt::format("The engine failed: {}.", exception.what())));
   }
 }
 
-void EngineLoop::run_step(const StepPlan& plan) {
-  const auto vocab_size = static_cast<size_t>(runner_.config().vocab_size);
-  std::span<const float> logits = runner_.run(plan);
-  {
-    const std::lock_guard lock(mutex_);
-    ++state_.num_steps;
-    for (const PlannedSequence& planned : plan.sequences) {
-      if (planned.is_prefill) state_.prompt_tokens += planned.token_ids.size();
+Result<bool> EngineLoop::submit_steps() {
+  while (executor_.num_in_flight() < executor_.plan().num_in_flight) {
+    std::optional<StepPlan> plan = scheduler_.plan_step();
+    publish_state();  // what was admitted waits no more, before its first token is seen
+    if (!plan) break;
+    for (PlannedSequence& planned : plan->sequences) {
+      if (planned.logit_rows == LogitRows::kLast) plan_sampling(planned);
     }
+    GIMBAL_RETURN_IF_ERROR(executor_.submit(*plan));
+    count_step(*plan);
   }
+  return executor_.num_in_flight() > 0;
+}
+
+void EngineLoop::count_step(const StepPlan& plan) {
+  const std::lock_guard lock(mutex_);
+  ++state_.num_steps;
   for (const PlannedSequence& planned : plan.sequences) {
-    if (planned.logit_rows != LogitRows::kLast) continue;
-    deliver_token(planned.sequence_id, logits.first(vocab_size));
-    logits = logits.subspan(vocab_size);
+    if (planned.is_prefill) state_.prompt_tokens += planned.token_ids.size();
   }
+}
+
+void EngineLoop::plan_sampling(PlannedSequence& planned) const {
+  const ActiveRequest& active = active_.at(planned.sequence_id);
+  const SamplingOptions& options = active.request.sampling;
+  SamplingPlan sampling{.temperature = options.temperature,
+                        .top_k = options.top_k,
+                        .top_p = options.top_p,
+                        .min_p = options.min_p,
+                        .seed = options.seed,
+                        .position = static_cast<int64_t>(active.request.prompt_ids.size()) + active.num_generated,
+                        .forbidden_ids = {}};
+  if (active.num_generated < options.min_new_tokens) {
+    const std::vector<TokenId> end_ids = end_ids_of(options);
+    std::copy_if(end_ids.begin(), end_ids.end(), std::back_inserter(sampling.forbidden_ids),
+                 [&](TokenId end) { return end >= 0 && end < executor_.config().vocab_size; });
+  }
+  planned.sampling = std::move(sampling);
+  planned.num_top_logits = static_cast<int32_t>(active.request.num_top_logits);
 }
 
 std::vector<TokenId> EngineLoop::end_ids_of(const SamplingOptions& sampling) const {
@@ -185,27 +222,12 @@ std::vector<TokenId> EngineLoop::end_ids_of(const SamplingOptions& sampling) con
   return ids;
 }
 
-void EngineLoop::deliver_token(uint64_t id, std::span<const float> logits) {
-  ActiveRequest& active = active_.at(id);
-  const SamplingOptions& sampling_options = active.request.sampling;
-  const std::vector<TokenId> end_ids = end_ids_of(sampling_options);
-  std::vector<int32_t> forbidden;
-  if (active.num_generated < sampling_options.min_new_tokens) {
-    std::copy_if(end_ids.begin(), end_ids.end(), std::back_inserter(forbidden),
-                 [&](TokenId end) { return end >= 0 && end < runner_.config().vocab_size; });
-  }
-  const std::optional<int32_t> token =
-      sampling({.logits = logits,
-                .temperature = sampling_options.temperature,
-                .top_k = sampling_options.top_k,
-                .top_p = sampling_options.top_p,
-                .min_p = sampling_options.min_p,
-                .seed = sampling_options.seed,
-                .position = static_cast<int64_t>(active.request.prompt_ids.size()) + active.num_generated,
-                .forbidden_ids = forbidden},
-               runner_.op_context());
-  if (!token) {
-    return end_request(id,
+void EngineLoop::deliver(const SequenceResult& result) {
+  const auto found = active_.find(result.sequence_id);
+  if (found == active_.end()) return;  // aborted while its step was in flight
+  ActiveRequest& active = found->second;
+  if (!result.token_id) {
+    return end_request(result.sequence_id,
                        {.error = Error::failed(
                             "The model computed values that are not numbers; the weights or the machine are at fault. "
                             "No token can be chosen.")});
@@ -215,16 +237,18 @@ void EngineLoop::deliver_token(uint64_t id, std::span<const float> logits) {
     const std::lock_guard lock(mutex_);
     ++state_.generated_tokens;
   }
-  TokenEvent event{.token_id = *token};
-  if (std::find(end_ids.begin(), end_ids.end(), *token) != end_ids.end()) {
+  TokenEvent event{.token_id = *result.token_id};
+  if (!result.rows.empty()) event.top_logits = result.rows.front().top;
+  const std::vector<TokenId> end_ids = end_ids_of(active.request.sampling);
+  if (std::find(end_ids.begin(), end_ids.end(), *result.token_id) != end_ids.end()) {
     event.is_end_token = true;
-    event.matched_stop = *token;
+    event.matched_stop = *result.token_id;
     event.finish = FinishReason::kStop;
-  } else if (active.num_generated >= sampling_options.max_new_tokens) {
+  } else if (active.num_generated >= active.request.sampling.max_new_tokens) {
     event.finish = FinishReason::kLength;
   }
-  if (event.finish) return end_request(id, event);
-  scheduler_.append_token(id, *token);
+  if (event.finish) return end_request(result.sequence_id, event);
+  scheduler_.append_token(result.sequence_id, *result.token_id);
   active.on_event(event);
 }
 

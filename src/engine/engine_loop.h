@@ -11,19 +11,19 @@
 #include <thread>
 #include <vector>
 
-#include "engine/model_runner.h"
+#include "engine/rank_executor.h"
 #include "engine/request_gateway.h"
 #include "kv_cache/page_pool.h"
 #include "scheduler/scheduler.h"
 
 namespace gimbal {
 
-// Owns the scheduler and the page pool; uses the runner, which must outlive it. Gateway calls may come from any thread;
-// everything else happens on the loop's own thread. An accepted request ends in exactly one finish or error, also when
-// the loop stops or a step fails.
+// Owns the scheduler and the page pools of the DP groups; uses the executor, which must outlive it, and is its rank 0.
+// Gateway calls may come from any thread; everything else happens on the loop's own thread. An accepted request ends in
+// exactly one finish or error, also when the loop stops or a step fails.
 class EngineLoop final : public RequestGateway {
  public:
-  EngineLoop(ModelRunner& runner, int64_t max_queued);
+  EngineLoop(RankExecutor& executor, int64_t max_queued);
   ~EngineLoop() override;
 
   Status submit(GenerationRequest request, std::function<void(const TokenEvent&)> on_event) override;
@@ -43,19 +43,22 @@ class EngineLoop final : public RequestGateway {
   Status check_request(const GenerationRequest& request) const;
   void run();
   void take_arrivals(std::unique_lock<std::mutex>& lock);
-  void run_step(const StepPlan& plan);
-  void deliver_token(uint64_t id, std::span<const float> logits);
+  // Submits steps until enough are in flight; false when nothing is left to compute.
+  Result<bool> submit_steps();
+  void plan_sampling(PlannedSequence& planned) const;
+  void count_step(const StepPlan& plan);
+  void deliver(const SequenceResult& result);
   void end_request(uint64_t id, const TokenEvent& event);
   void fail_all(const Error& error);
   void publish_state();
   std::vector<TokenId> end_ids_of(const SamplingOptions& sampling) const;
 
-  ModelRunner& runner_;
+  RankExecutor& executor_;
   const int64_t max_queued_;
   std::vector<TokenId> end_token_ids_;  // of the model
 
   // Only touched by the loop's thread.
-  PagePool pool_;
+  std::vector<PagePool> pools_;  // [num DP groups]
   Scheduler scheduler_;
   std::map<uint64_t, ActiveRequest> active_;
   std::map<std::string, uint64_t> ids_;  // request id -> sequence id

@@ -7,11 +7,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "settings/settings_table.h"
+
 namespace gimbal {
 namespace {
 
 Settings test_settings() {
-  Settings settings;
+  Settings settings = default_settings();
   settings.model_path = std::string(GIMBAL_SOURCE_DIR) + "/models/kimi-k2-mini";
   settings.load_format = "auto";
   settings.page_size = 16;

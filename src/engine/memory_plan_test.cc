@@ -16,11 +16,17 @@ class MemoryPlanTest : public testing::Test {
   }
   Result<MemoryPlan> plan(uint64_t memory_bytes) {
     return plan_memory(
-        settings_, config_, /*weight_bytes=*/uint64_t{24} << 20,
-        {.num_cpus = 2, .memory_bytes = memory_bytes, .cpus_from = "affinity", .memory_from = "cgroup limit"});
+        {.settings = &settings_,
+         .config = &config_,
+         .layout = &layout_,
+         .weight_bytes = uint64_t{24} << 20,
+         .num_ranks = layout_.world_size(),
+         .machine = {
+             .num_cpus = 2, .memory_bytes = memory_bytes, .cpus_from = "affinity", .memory_from = "cgroup limit"}});
   }
   ModelConfig config_;
   Settings settings_;
+  ParallelLayout layout_;
 };
 
 TEST_F(MemoryPlanTest, TakesWhatAllRunningRequestsCanUse) {
@@ -74,6 +80,35 @@ TEST_F(MemoryPlanTest, ChecksLengthsThatWereAskedFor) {
   EXPECT_THAT(plan(uint64_t{8} << 30).error().message, testing::HasSubstr("--max-total-tokens 900"));
   settings_.max_total_tokens = 1000;
   EXPECT_EQ(plan(uint64_t{8} << 30)->num_pages, 63);
+}
+
+TEST_F(MemoryPlanTest, SharesLimitsOverDpGroupsAndCountsEveryRanksPages) {
+  layout_ = *parse_layout("pp2ep4");
+  settings_.max_running_requests = 10;
+  const auto result = plan(uint64_t{16} << 30);
+  ASSERT_TRUE(result.has_value()) << result.error().message;
+  EXPECT_EQ(result->max_running, 3);
+  EXPECT_EQ(result->tokens_per_step, 512);
+  EXPECT_EQ(result->num_pages, 3 * 256);
+  EXPECT_EQ(result->kv_bytes, uint64_t{3} * 4096 * 8 * 80 * 4 * 4);  // four groups hold all layers
+  EXPECT_EQ(result->low_latency_tokens, 3);                          // auto: pure decode
+}
+
+TEST_F(MemoryPlanTest, LowLatencySlotsAreEnoughOrRefused) {
+  layout_ = *parse_layout("ep4:low_latency");
+  settings_.max_running_requests = 8;
+  EXPECT_EQ(plan(uint64_t{16} << 30)->low_latency_tokens, 512 + 2);
+  settings_.low_latency_slots = 16;
+  const auto refused = plan(uint64_t{16} << 30);
+  ASSERT_FALSE(refused.has_value());
+  for (const char* part : {"16 slots", "514 tokens", "--deepep-mode auto"})
+    EXPECT_THAT(refused.error().message, testing::HasSubstr(part));
+  settings_.low_latency_slots = 1000000;
+  const auto too_large = plan(uint64_t{4} << 30);
+  ASSERT_FALSE(too_large.has_value());
+  EXPECT_THAT(too_large.error().message, testing::HasSubstr("low-latency windows of 1000000 slots"));
+  layout_ = *parse_layout("ep4:normal");
+  EXPECT_EQ(plan(uint64_t{16} << 30)->low_latency_tokens, 0);
 }
 
 }  // namespace

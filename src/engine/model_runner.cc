@@ -1,118 +1,184 @@
 #include "engine/model_runner.h"
 
-#include <chrono>
+#include <cmath>
+#include <limits>
 
-#include <fmt/format.h>
-
-#include "base/machine_limits.h"
-#include "checkpoint/checkpoint.h"
-#include "engine/memory_plan.h"
+#include "ops/logit_statistics.h"
+#include "ops/sampling.h"
+#include "parallel/rank_weight_plan.h"
 
 namespace gimbal {
 namespace {
 
-struct ChosenBackends {
-  BackendRecord<OpBackend> ops;
-  BackendRecord<AttentionBackend> attention;
-  BackendRecord<ExpertRunnerKind> experts;
-};
-
-Result<ChosenBackends> choose_backends(const Settings& settings) {
-  GIMBAL_ASSIGN_OR_RETURN(const auto ops, choose_backend("--op-backend", settings.op_backend, op_backends()));
-  GIMBAL_ASSIGN_OR_RETURN(const auto attention,
-                          choose_backend("--attention-backend", settings.attention_backend, attention_backends()));
-  GIMBAL_ASSIGN_OR_RETURN(const auto experts,
-                          choose_backend("--moe-runner-backend", settings.moe_runner_backend, expert_runners()));
-  return ChosenBackends{ops, attention, experts};
-}
-
-Result<Checkpoint> open_checkpoint(const Settings& settings, const ModelConfig& config, int num_threads) {
-  if (settings.load_format == "dummy")
-    return Checkpoint::make_dummy(config, static_cast<uint64_t>(settings.weight_seed), num_threads);
-  return Checkpoint::open(settings.model_path, config);
-}
-
-}  // namespace
-
-ModelRunner::ModelRunner(const ModelConfig& config, DecoderWeights weights, KvStorage cache)
-    : config_(config), weights_(std::move(weights)), cache_(std::move(cache)) {}
-
-Result<std::unique_ptr<ModelRunner>> ModelRunner::load(const Settings& settings, const ModelConfig& config) {
-  const auto start = std::chrono::steady_clock::now();
-  GIMBAL_ASSIGN_OR_RETURN(const ChosenBackends backends, choose_backends(settings));
-  const MachineLimits machine = read_machine_limits();
-  const int num_threads = settings.num_threads > 0 ? static_cast<int>(settings.num_threads) : machine.num_cpus;
-  if (settings.load_format == "dummy") {  // memory is taken at once, so ask first
-    GIMBAL_RETURN_IF_ERROR(plan_memory(settings, config, make_weight_plan(config).total_bytes, machine));
-  }
-  GIMBAL_ASSIGN_OR_RETURN(Checkpoint checkpoint, open_checkpoint(settings, config, num_threads));
-  GIMBAL_ASSIGN_OR_RETURN(const MemoryPlan memory,
-                          plan_memory(settings, config, checkpoint.plan().total_bytes, machine));
-  GIMBAL_ASSIGN_OR_RETURN(DecoderWeights weights, DecoderWeights::load(std::move(checkpoint), config));
-  GIMBAL_ASSIGN_OR_RETURN(KvStorage cache, KvStorage::allocate({.num_layers = config.num_layers,
-                                                                .num_pages = memory.num_pages,
-                                                                .page_size = settings.page_size,
-                                                                .width = config.kv_cache_width()}));
-
-  std::unique_ptr<ModelRunner> runner(new ModelRunner(config, std::move(weights), std::move(cache)));
-  runner->team_ = std::make_unique<ThreadTeam>(num_threads);
-  runner->op_context_ = {.backend = backends.ops.kind, .team = runner->team_.get()};
-  runner->is_deterministic_ = settings.deterministic;
-  const DecoderContext context{.ops = runner->op_context_,
-                               .attention = {.backend = backends.attention.kind, .team = runner->team_.get()},
-                               .experts = {.kind = backends.experts.kind, .team = runner->team_.get()}};
-  const double latent_norm_eps = settings.latent_norm_eps > 0 ? settings.latent_norm_eps : config.rms_norm_eps;
-  runner->decoder_ = std::make_unique<Decoder>(runner->config_, runner->weights_, context, latent_norm_eps);
-  runner->description_ = {
-      .context_length = memory.context_length,
-      .kv_tokens = memory.num_pages * settings.page_size,
-      .page_size = settings.page_size,
-      .max_running = memory.max_running,
-      .tokens_per_step = memory.tokens_per_step,
-      .num_threads = num_threads,
-      .weight_bytes = memory.weight_bytes,
-      .kv_bytes = memory.kv_bytes,
-      .workspace_bytes = memory.workspace_bytes,
-      .op_backend = std::string(backends.ops.name),
-      .attention_backend = std::string(backends.attention.name),
-      .moe_runner_backend = std::string(backends.experts.name),
-      .load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
-      .notes = config.notes};
-  auto& notes = runner->description_.notes;
-  notes.insert(notes.end(), runner->weights_.notes().begin(), runner->weights_.notes().end());
-  notes.insert(notes.end(), memory.notes.begin(), memory.notes.end());
-  if (settings.num_threads <= 0) notes.push_back(fmt::format("threads: {} (from {})", num_threads, machine.cpus_from));
-  return runner;
-}
-
-std::span<const float> ModelRunner::run(const StepPlan& plan, const HiddenObserver& observer) {
+// The rows of one DP group in a plan.
+struct GroupRows {
   std::vector<int32_t> token_ids;
   std::vector<int64_t> positions;
   std::vector<int64_t> logit_rows;
   std::vector<AttentionSequence> sequences;
-  for (const PlannedSequence& planned : plan.sequences) {
-    const auto first_row = static_cast<int64_t>(token_ids.size());
-    const auto num_rows = static_cast<int64_t>(planned.token_ids.size());
-    // Expanded and absorbed attention differ in rounding, so the form follows the kind of token, never the shape of the
-    // step; the deterministic mode knows one form only.
-    const bool is_expanded = planned.is_prefill && !is_deterministic_;
-    sequences.push_back({.first_row = first_row,
-                         .num_rows = num_rows,
-                         .first_position = planned.first_position,
-                         .pages = planned.pages,
-                         .form = is_expanded ? AttentionForm::kExpanded : AttentionForm::kAbsorbed});
-    token_ids.insert(token_ids.end(), planned.token_ids.begin(), planned.token_ids.end());
-    for (int64_t row = 0; row < num_rows; ++row) {
-      positions.push_back(planned.first_position + row);
-      const bool is_last = row + 1 == num_rows;
-      if (planned.logit_rows == LogitRows::kAll || (planned.logit_rows == LogitRows::kLast && is_last))
-        logit_rows.push_back(first_row + row);
-    }
+};
+
+int64_t num_logit_rows(const PlannedSequence& planned) {
+  switch (planned.logit_rows) {
+    case LogitRows::kNone:
+      return 0;
+    case LogitRows::kLast:
+      return 1;
+    case LogitRows::kAll:
+      break;
   }
-  logits_.resize(logit_rows.size() * static_cast<size_t>(config_.vocab_size));
-  decoder_->forward({.token_ids = token_ids, .positions = positions, .sequences = sequences, .logit_rows = logit_rows},
-                    cache_, logits_.data(), observer);
-  return logits_;
+  return static_cast<int64_t>(planned.token_ids.size());
+}
+
+void add_sequence(const PlannedSequence& planned, AttentionForm form, GroupRows& rows) {
+  const auto first_row = static_cast<int64_t>(rows.token_ids.size());
+  const auto num_rows = static_cast<int64_t>(planned.token_ids.size());
+  rows.sequences.push_back({.first_row = first_row,
+                            .num_rows = num_rows,
+                            .first_position = planned.first_position,
+                            .pages = planned.pages,
+                            .form = form});
+  rows.token_ids.insert(rows.token_ids.end(), planned.token_ids.begin(), planned.token_ids.end());
+  for (int64_t row = 0; row < num_rows; ++row) rows.positions.push_back(planned.first_position + row);
+  for (int64_t row = num_rows - num_logit_rows(planned); row < num_rows; ++row)
+    rows.logit_rows.push_back(first_row + row);
+}
+
+// Expanded and absorbed attention differ in rounding, so the form follows the kind of token, never the shape of the
+// step; the deterministic mode knows one form only.
+GroupRows rows_of_group(const StepPlan& plan, int64_t group, bool is_deterministic) {
+  GroupRows rows;
+  for (const PlannedSequence& planned : plan.sequences) {
+    if (planned.dp_group != group) continue;
+    const bool is_expanded = planned.is_prefill && !is_deterministic;
+    add_sequence(planned, is_expanded ? AttentionForm::kExpanded : AttentionForm::kAbsorbed, rows);
+  }
+  return rows;
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(const ModelRunnerInputs& inputs, RankContext rank, DecoderWeights weights, KvStorage cache)
+    : plan_(*inputs.plan),
+      config_(*inputs.config),
+      rank_(std::move(rank)),
+      weights_(std::move(weights)),
+      cache_(std::move(cache)),
+      team_(std::make_unique<ThreadTeam>(inputs.plan->num_threads_per_rank)),
+      op_context_{.backend = inputs.plan->ops.kind, .team = team_.get()} {
+  const DecoderContext context{.ops = op_context_,
+                               .attention = {.backend = plan_.attention.kind, .team = team_.get()},
+                               .experts = {.kind = plan_.experts.kind, .team = team_.get()}};
+  decoder_ = std::make_unique<Decoder>(config_, weights_, &rank_, context, plan_.latent_norm_eps);
+}
+
+Result<std::unique_ptr<ModelRunner>> ModelRunner::load(const ModelRunnerInputs& inputs, HostComm& host,
+                                                       RankComms comms) {
+  const ExecutionPlan& plan = *inputs.plan;
+  const ModelConfig& config = *inputs.config;
+  const RankWeightPlan held = make_rank_weight_plan({.plan = &inputs.checkpoint->plan(),
+                                                     .config = &config,
+                                                     .layout = &plan.layout,
+                                                     .placement = plan.placement.get()},
+                                                    inputs.rank);
+  Result<DecoderWeights> weights = DecoderWeights::load(inputs.checkpoint, config, held);
+  Result<KvStorage> cache = KvStorage::allocate({.num_layers = held.layers.size(),
+                                                 .num_pages = plan.memory.num_pages,
+                                                 .page_size = plan.page_size,
+                                                 .width = config.kv_cache_width()});
+  Status own;
+  if (!weights) {
+    own = fail(weights.error());
+  } else if (!cache) {
+    own = fail(cache.error());
+  }
+  GIMBAL_RETURN_IF_ERROR(agree(host, own));
+  GIMBAL_ASSIGN_OR_RETURN(RankContext rank, make_rank_context({.config = &config,
+                                                               .layout = plan.layout,
+                                                               .placement = plan.placement,
+                                                               .rank = inputs.rank,
+                                                               .layers = held.layers,
+                                                               .low_latency_tokens = plan.memory.low_latency_tokens,
+                                                               .copy_choice = plan.copy_choice},
+                                                              std::move(comms)));
+  return std::unique_ptr<ModelRunner>(new ModelRunner(inputs, std::move(rank), std::move(*weights), std::move(*cache)));
+}
+
+bool ModelRunner::reports() const { return rank_.is_last_stage() && rank_.at.attention_tp_rank == 0; }
+
+Result<std::optional<StepResult>> ModelRunner::run(const StepPlan& plan) {
+  const GroupRows rows = rows_of_group(plan, rank_.at.dp_group, plan_.is_deterministic);
+  const std::vector<int64_t> group_rows = plan.group_rows(rank_.layout.attention_dp);
+  if (rank_.is_last_stage()) logits_.resize(rows.logit_rows.size() * static_cast<size_t>(config_.vocab_size));
+  GIMBAL_RETURN_IF_ERROR(
+      decoder_->forward({.step = plan.step,
+                         .group_rows = group_rows,
+                         .is_low_latency = is_low_latency_step(plan, rank_.layout, plan_.memory.low_latency_tokens),
+                         .token_ids = rows.token_ids,
+                         .positions = rows.positions,
+                         .sequences = rows.sequences,
+                         .logit_rows = rows.logit_rows},
+                        cache_, logits_.data()));
+  if (!reports()) return std::nullopt;
+  StepResult result{.step = plan.step, .sequences = {}};
+  std::span<const float> logits = logits_;
+  for (const PlannedSequence& planned : plan.sequences) {
+    if (planned.dp_group != rank_.at.dp_group || planned.logit_rows == LogitRows::kNone) continue;
+    const size_t count = static_cast<size_t>(num_logit_rows(planned) * config_.vocab_size);
+    result.sequences.push_back(score_sequence(planned, logits.first(count)));
+    logits = logits.subspan(count);
+  }
+  return result;
+}
+
+SequenceResult ModelRunner::score_sequence(const PlannedSequence& planned, std::span<const float> logits) const {
+  const auto vocab_size = static_cast<size_t>(config_.vocab_size);
+  SequenceResult result{.sequence_id = planned.sequence_id};
+  const bool wants_scores = planned.num_top_logits > 0 || !planned.target_ids.empty();
+  for (size_t row = 0; wants_scores && row * vocab_size < logits.size(); ++row) {
+    const std::span<const float> row_logits = logits.subspan(row * vocab_size, vocab_size);
+    RowScore score{.top = top_logits(row_logits, planned.num_top_logits),
+                   .log_probability = std::numeric_limits<double>::quiet_NaN()};
+    if (row < planned.target_ids.size() && planned.target_ids[row] >= 0) {
+      score.log_probability =
+          static_cast<double>(row_logits[static_cast<size_t>(planned.target_ids[row])]) - log_sum_exp(row_logits);
+    }
+    result.rows.push_back(std::move(score));
+  }
+  if (!planned.sampling) return result;
+  const SamplingPlan& how = *planned.sampling;
+  result.token_id = sampling({.logits = logits.last(vocab_size),
+                              .temperature = how.temperature,
+                              .top_k = how.top_k,
+                              .top_p = how.top_p,
+                              .min_p = how.min_p,
+                              .seed = how.seed,
+                              .position = how.position,
+                              .forbidden_ids = how.forbidden_ids},
+                             op_context_);
+  result.is_finite = result.token_id.has_value();
+  return result;
+}
+
+RankReport ModelRunner::report() const {
+  RankReport report;
+  report.expert_load.assign(static_cast<size_t>(config_.num_layers),
+                            std::vector<uint64_t>(static_cast<size_t>(config_.num_experts), 0));
+  for (size_t layer = 0; layer < rank_.expert_load.size(); ++layer)
+    report.expert_load[static_cast<size_t>(rank_.layers.begin) + layer] = rank_.expert_load[layer];
+  for (const TokenExchange* exchange : {rank_.exchange.get(), rank_.low_latency_exchange.get()}) {
+    if (exchange == nullptr) continue;
+    const ExchangeCounters& counters = exchange->counters();
+    report.exchange.rows_sent += counters.rows_sent;
+    report.exchange.rows_returned += counters.rows_returned;
+    report.exchange.row_bytes += counters.row_bytes;
+    report.exchange.metadata_bytes += counters.metadata_bytes;
+    report.exchange.normal_dispatches += counters.normal_dispatches;
+    report.exchange.low_latency_dispatches += counters.low_latency_dispatches;
+  }
+  const CommState& state = rank_.comms.world->state();
+  report.comm_bytes.assign(state.bytes.begin(), state.bytes.end());
+  return report;
 }
 
 }  // namespace gimbal

@@ -1,67 +1,61 @@
-// ModelRunner: one rank's model, its KV pages and threads; executes step plans.
+// ModelRunner: one rank's model, its KV pages and threads; executes its part of step plans.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "base/thread_team.h"
+#include "checkpoint/checkpoint.h"
+#include "comm/host_comm.h"
+#include "engine/execution_plan.h"
+#include "engine/rank_messages.h"
+#include "engine/step_result.h"
 #include "kv_cache/kv_storage.h"
 #include "model/deepseek_v3/decoder.h"
 #include "model/deepseek_v3/weights.h"
+#include "model/rank_context.h"
 #include "model_config/model_config.h"
 #include "scheduler/step_plan.h"
-#include "settings/settings.h"
 
 namespace gimbal {
 
-// What was decided and measured while loading; printed at start and shown by /server_info.
-struct EngineDescription {
-  int64_t context_length = 0;  // tokens of prompt and answer together
-  int64_t kv_tokens = 0;       // tokens that the page pool holds
-  int64_t page_size = 0;
-  int64_t max_running = 0;
-  int64_t tokens_per_step = 0;
-  int64_t num_threads = 0;
-  uint64_t weight_bytes = 0;
-  uint64_t kv_bytes = 0;
-  uint64_t workspace_bytes = 0;
-  std::string op_backend;
-  std::string attention_backend;
-  std::string moe_runner_backend;
-  double load_seconds = 0;
-  std::vector<std::string> notes;
+struct ModelRunnerInputs {
+  const ExecutionPlan* plan = nullptr;  // not owned; must outlive the runner, as the config
+  const ModelConfig* config = nullptr;
+  std::shared_ptr<const Checkpoint> checkpoint;
+  int64_t rank = 0;
 };
 
 class ModelRunner {
  public:
-  // Decides threads and memory, refuses what cannot fit before a weight is read, then loads. Blocking.
-  static Result<std::unique_ptr<ModelRunner>> load(const Settings& settings, const ModelConfig& config);
+  // Binds the rank's weights and takes its memory, agrees with all ranks of `host` that each of them could (else every
+  // rank returns the first error), then makes the exchange windows of the stage together with its peers.
+  static Result<std::unique_ptr<ModelRunner>> load(const ModelRunnerInputs& inputs, HostComm& host, RankComms comms);
 
-  const EngineDescription& description() const { return description_; }
-  const ModelConfig& config() const { return config_; }
+  // Computes the rank's part of the plan; collective. The result holds the sequences of the rank's DP group when it is
+  // the one that reports for the group. One step at a time.
+  Result<std::optional<StepResult>> run(const StepPlan& plan);
 
-  // Computes the plan. The result holds one row of logits [vocab_size] per wanted row, in plan order, until the next
-  // call. One step at a time.
-  std::span<const float> run(const StepPlan& plan, const HiddenObserver& observer = {});
-
-  // Samples from a row of logits with the runner's op backend.
-  const OpContext& op_context() const { return op_context_; }
+  RankReport report() const;
+  const DecoderWeights& weights() const { return weights_; }
 
  private:
-  ModelRunner(const ModelConfig& config, DecoderWeights weights, KvStorage cache);
+  ModelRunner(const ModelRunnerInputs& inputs, RankContext rank, DecoderWeights weights, KvStorage cache);
+  SequenceResult score_sequence(const PlannedSequence& planned, std::span<const float> logits) const;
+  bool reports() const;
 
-  ModelConfig config_;
-  EngineDescription description_;
+  const ExecutionPlan& plan_;
+  const ModelConfig& config_;
+  RankContext rank_;
   DecoderWeights weights_;
   KvStorage cache_;
   std::unique_ptr<ThreadTeam> team_;
   OpContext op_context_;
   std::unique_ptr<Decoder> decoder_;
-  bool is_deterministic_ = false;
   std::vector<float> logits_;  // [num_logit_rows][vocab_size]
 };
 

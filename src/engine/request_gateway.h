@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "ops/logit_statistics.h"
 
 namespace gimbal {
 
@@ -35,13 +36,15 @@ struct GenerationRequest {
   std::string request_id;  // unique among the requests in flight
   std::vector<TokenId> prompt_ids;
   SamplingOptions sampling;
+  int64_t num_top_logits = 0;  // highest logits to report with every token
 };
 
 // One event of a request's life, in order: any number with a token, then exactly one with `finish` or `error`.
 // The last token may come with `finish`. The end token that stopped the request is delivered too (is_end_token).
 struct TokenEvent {
   std::optional<TokenId> token_id = {};
-  bool is_end_token = false;  // token_id is an end or stop id: not part of the text
+  bool is_end_token = false;              // token_id is an end or stop id: not part of the text
+  std::vector<TopLogit> top_logits = {};  // [num_top_logits] before sampling, best first
   std::optional<FinishReason> finish = {};
   std::optional<TokenId> matched_stop = {};  // the id that stopped it
   std::optional<Error> error = {};

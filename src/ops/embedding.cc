@@ -5,10 +5,7 @@
 namespace gimbal {
 
 void embedding(const EmbeddingArgs& args, const OpContext& context) {
-  for (const int32_t id : args.ids) {
-    GIMBAL_CHECK_GE(id, 0);
-    GIMBAL_CHECK_LT(id, args.table.rows);
-  }
+  GIMBAL_CHECK(args.table.data != nullptr);
   if (context.backend == OpBackend::kReference) return embedding_reference(args);
   embedding_cpu(args);
 }
@@ -16,7 +13,9 @@ void embedding(const EmbeddingArgs& args, const OpContext& context) {
 void embedding_reference(const EmbeddingArgs& args) {
   float* y = args.y;
   for (const int32_t id : args.ids) {
-    for (int64_t column = 0; column < args.table.columns; ++column) *y++ = dequantize_element(args.table, id, column);
+    const int64_t row = embedding_row(args, id);
+    for (int64_t column = 0; column < args.table.columns; ++column)
+      *y++ = row < 0 ? 0.0f : dequantize_element(args.table, row, column);
   }
 }
 

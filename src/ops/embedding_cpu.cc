@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ops/embedding.h"
 #include "ops/matmul.h"
 
@@ -6,7 +8,11 @@ namespace gimbal {
 void embedding_cpu(const EmbeddingArgs& args) {
   float* y = args.y;
   for (const int32_t id : args.ids) {
-    decode_weight_row_cpu(args.table, id, y);
+    if (const int64_t row = embedding_row(args, id); row >= 0) {
+      decode_weight_row_cpu(args.table, row, y);
+    } else {
+      std::fill(y, y + args.table.columns, 0.0f);
+    }
     y += args.table.columns;
   }
 }

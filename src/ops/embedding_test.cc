@@ -30,5 +30,19 @@ TEST(Embedding, CopiesTheRowsOfTheIds) {
   }
 }
 
+TEST(Embedding, APartOfTheTableGivesZerosForOtherIds) {
+  const std::vector<float> table = {1, 2, 3, 4};  // ids 5 and 6
+  const std::vector<int32_t> ids = {6, 4, 5, 7};
+  for (const auto& record : op_backends()) {
+    std::vector<float> y(8, -1.0f);
+    embedding({.ids = ids,
+               .first_id = 5,
+               .table = {.format = WeightFormat::kFloat32, .rows = 2, .columns = 2, .data = table.data()},
+               .y = y.data()},
+              {.backend = record.kind});
+    EXPECT_EQ(y, (std::vector<float>{3, 4, 0, 0, 1, 2, 0, 0})) << record.name;
+  }
+}
+
 }  // namespace
 }  // namespace gimbal

@@ -103,8 +103,12 @@ void multiply_block_widened(const Codec& codec, const MatmulBlock& block) {
 
 void matmul_block(const MatmulBlock& block) {
   constexpr int64_t kManyRows = 8;
-  visit_codec(block.args.weight, [&](const auto& codec) {
-    if (block.args.num_rows >= kManyRows && block.args.weight.format != WeightFormat::kFloat32) {
+  visit_codec(block.args.weight, [&]<typename Codec>(const Codec& codec) {
+    // The rare slices whose vectors split scales always go the widened way: it has the same bits, and the tiles need
+    // not be compiled for them.
+    if constexpr (Codec::kSplitsScales) {
+      multiply_block_widened(codec, block);
+    } else if (block.args.num_rows >= kManyRows && block.args.weight.format != WeightFormat::kFloat32) {
       multiply_block_widened(codec, block);
     } else {
       multiply_block(codec, block);

@@ -9,7 +9,7 @@
 
 #include "ops/instruction_sets_for_test.h"
 #include "quantization/float8_block_codec.h"
-#include "quantization/int4_group_codec.h"
+#include "quantization/weight_slice.h"
 
 namespace gimbal {
 namespace {
@@ -95,16 +95,19 @@ const std::vector<MatrixKind> kKinds = {
     {WeightFormat::kInt4Group, DataType::kBFloat16, 128},
 };
 
-std::vector<float> multiply(const OwnedMatrix& weight, const std::vector<float>& x, int64_t num_rows, OpBackend backend,
-                            int num_threads) {
-  std::vector<float> y(static_cast<size_t>(num_rows * weight.view.rows), NAN);
+// Of a sum over this many columns, against one in double precision.
+float tolerance(int64_t columns) { return 2e-5f * std::sqrt(static_cast<float>(columns)) * 4; }
+
+std::vector<float> multiply(const WeightMatrix& weight, const std::vector<float>& x, int64_t num_rows,
+                            OpBackend backend, int num_threads) {
+  std::vector<float> y(static_cast<size_t>(num_rows * weight.rows), NAN);
   ThreadTeam team(num_threads);
   matmul({.x = x.data(),
           .num_rows = num_rows,
-          .x_stride = weight.view.columns,
-          .weight = weight.view,
+          .x_stride = weight.columns,
+          .weight = weight,
           .y = y.data(),
-          .y_stride = weight.view.rows},
+          .y_stride = weight.rows},
          {.backend = backend, .team = &team});
   return y;
 }
@@ -119,11 +122,11 @@ TEST(Matmul, BackendsAgreeInEveryFormatAndShape) {
         SCOPED_TRACE(testing::Message() << name_of(kind.format) << " " << rows << "x" << columns << " rows "
                                         << num_rows);
         const auto x = random_floats(static_cast<size_t>(num_rows * columns), random);
-        const auto expected = multiply(weight, x, num_rows, OpBackend::kReference, 1);
+        const auto expected = multiply(weight.view, x, num_rows, OpBackend::kReference, 1);
         for_each_instruction_set([&] {
-          const auto y = multiply(weight, x, num_rows, OpBackend::kCpu, 2);
+          const auto y = multiply(weight.view, x, num_rows, OpBackend::kCpu, 2);
           for (size_t i = 0; i < y.size(); ++i) {
-            ASSERT_NEAR(y[i], expected[i], 2e-5f * std::sqrt(static_cast<float>(columns)) * 4) << "element " << i;
+            ASSERT_NEAR(y[i], expected[i], tolerance(columns)) << "element " << i;
           }
         });
       }
@@ -139,10 +142,10 @@ TEST(Matmul, ARowHasTheSameBitsInEveryBatchAndOnAnyThreads) {
     const OwnedMatrix weight = random_matrix(kind, kRows, kColumns, random);
     const auto x = random_floats(kBatch * kColumns, random);
     for_each_instruction_set([&] {
-      const auto together = multiply(weight, x, kBatch, OpBackend::kCpu, 3);
+      const auto together = multiply(weight.view, x, kBatch, OpBackend::kCpu, 3);
       for (int64_t row = 0; row < kBatch; ++row) {
         const std::vector<float> alone_x(x.begin() + row * kColumns, x.begin() + (row + 1) * kColumns);
-        const auto alone = multiply(weight, alone_x, 1, OpBackend::kCpu, 1);
+        const auto alone = multiply(weight.view, alone_x, 1, OpBackend::kCpu, 1);
         ASSERT_EQ(std::memcmp(alone.data(), together.data() + row * kRows, kRows * sizeof(float)), 0) << "row " << row;
       }
     });
@@ -153,7 +156,7 @@ TEST(Matmul, ABlockIsAPartOfTheWhole) {
   std::mt19937 random(13);
   const OwnedMatrix weight = random_matrix({WeightFormat::kInt4Group}, 64, 96, random);
   const auto x = random_floats(3 * 96, random);
-  const auto whole = multiply(weight, x, 3, OpBackend::kCpu, 1);
+  const auto whole = multiply(weight.view, x, 3, OpBackend::kCpu, 1);
   std::vector<float> part(3 * 7);
   matmul_block_cpu(
       {.args = {.x = x.data(), .num_rows = 3, .x_stride = 96, .weight = weight.view, .y = part.data(), .y_stride = 7},
@@ -178,6 +181,111 @@ TEST(Matmul, DecodedRowsAreExact) {
         }
       }
     });
+  }
+}
+
+struct OwnedSlice {
+  std::vector<std::byte> memory;
+  WeightMatrix view;
+};
+
+OwnedSlice copied(const WeightMatrix& whole, const WeightSlice& slice) {
+  OwnedSlice copy{.memory = std::vector<std::byte>(slice_memory_bytes(whole, slice)), .view = {}};
+  copy.view = copy_slice(whole, slice, copy.memory);
+  return copy;
+}
+
+// Slices of a matrix of 140 x 300 that begin and end inside words, vectors, groups and blocks.
+std::vector<WeightSlice> awkward_slices() {
+  std::vector<WeightSlice> slices;
+  for (const int64_t begin : {0, 4, 8, 12, 16, 24, 31, 33, 64, 121}) {
+    for (const int64_t width : {1, 4, 7, 24, 64, 179}) slices.push_back({125, 134, begin, begin + width});
+  }
+  return slices;
+}
+
+std::vector<float> widened(const WeightMatrix& weight) {
+  std::vector<float> values;
+  for (int64_t row = 0; row < weight.rows; ++row) {
+    for (int64_t column = 0; column < weight.columns; ++column)
+      values.push_back(dequantize_element(weight, row, column));
+  }
+  return values;
+}
+
+TEST(Matmul, SlicesAgreeWithTheReference) {
+  const unsigned seed = 15;
+  std::mt19937 random(seed);
+  for (const MatrixKind& kind : kKinds) {
+    const OwnedMatrix whole = random_matrix(kind, 140, 300, random);
+    for (const WeightSlice& wanted : awkward_slices()) {
+      const OwnedSlice slice = copied(whole.view, wanted);
+      const int64_t columns = slice.view.columns;
+      SCOPED_TRACE(testing::Message() << name_of(kind.format) << " seed " << seed << " columns " << wanted.column_begin
+                                      << " to " << wanted.column_end);
+      const std::vector<float> values = widened(slice.view);
+      const WeightMatrix floats{.rows = slice.view.rows, .columns = columns, .data = values.data()};
+      for (const int64_t num_rows : {1, 3, 9}) {
+        const auto x = random_floats(static_cast<size_t>(num_rows * columns), random);
+        const auto expected = multiply(slice.view, x, num_rows, OpBackend::kReference, 1);
+        for_each_instruction_set([&] {
+          const auto y = multiply(slice.view, x, num_rows, OpBackend::kCpu, 1);
+          for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], expected[i], tolerance(columns)) << "element " << i;
+          // The order of the sum is that of every other matrix.
+          ASSERT_EQ(y, multiply(floats, x, num_rows, OpBackend::kCpu, 1));
+        });
+      }
+    }
+  }
+}
+
+TEST(Matmul, DecodedRowsOfSlicesAreExact) {
+  const unsigned seed = 16;
+  std::mt19937 random(seed);
+  for (const MatrixKind& kind : kKinds) {
+    const OwnedMatrix whole = random_matrix(kind, 140, 300, random);
+    const WeightMatrix rows = view_rows(whole.view, 5, 140);  // a slice of this one lies inside two cuts
+    for (const WeightSlice& wanted : awkward_slices()) {
+      SCOPED_TRACE(testing::Message() << name_of(kind.format) << " seed " << seed << " columns " << wanted.column_begin
+                                      << " to " << wanted.column_end);
+      const OwnedSlice slice = copied(rows, {0, 135, wanted.column_begin, wanted.column_end});
+      for_each_instruction_set([&] {
+        std::vector<float> row(static_cast<size_t>(slice.view.columns)), expected(row);
+        for (const int64_t output : {0, 122, 123, 134}) {
+          decode_weight_row_cpu(slice.view, output, row.data());
+          for (int64_t column = 0; column < slice.view.columns; ++column)
+            expected[static_cast<size_t>(column)] = dequantize_element(slice.view, output, column);
+          ASSERT_EQ(std::memcmp(row.data(), expected.data(), row.size() * sizeof(float)), 0) << "row " << output;
+        }
+      });
+    }
+  }
+}
+
+TEST(Matmul, EightSlicesOfTheColumnsAddUpToTheWhole) {
+  const unsigned seed = 17;
+  constexpr int64_t kOutputs = 40, kBatch = 5;
+  std::mt19937 random(seed);
+  for (const MatrixKind& kind : kKinds) {
+    for (const int64_t columns : {32, 104, 256, 1000}) {
+      SCOPED_TRACE(testing::Message() << name_of(kind.format) << " seed " << seed << " " << columns << " columns");
+      const OwnedMatrix whole = random_matrix(kind, kOutputs, columns, random);
+      const auto x = random_floats(static_cast<size_t>(kBatch * columns), random);
+      const auto expected = multiply(whole.view, x, kBatch, OpBackend::kReference, 1);
+      for_each_instruction_set([&] {
+        std::vector<float> sum(expected.size());
+        for (int64_t part = 0; part < 8; ++part) {
+          const int64_t begin = columns * part / 8, end = columns * (part + 1) / 8;
+          const OwnedSlice slice = copied(whole.view, {0, kOutputs, begin, end});
+          std::vector<float> part_x;
+          for (int64_t row = 0; row < kBatch; ++row)
+            part_x.insert(part_x.end(), x.begin() + row * columns + begin, x.begin() + row * columns + end);
+          const auto y = multiply(slice.view, part_x, kBatch, OpBackend::kCpu, 1);
+          for (size_t i = 0; i < y.size(); ++i) sum[i] += y[i];
+        }
+        for (size_t i = 0; i < sum.size(); ++i) ASSERT_NEAR(sum[i], expected[i], tolerance(columns)) << "element " << i;
+      });
+    }
   }
 }
 

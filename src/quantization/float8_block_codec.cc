@@ -9,8 +9,9 @@ namespace gimbal {
 
 float dequantize_float8_element(const WeightMatrix& matrix, int64_t row, int64_t column) {
   const uint8_t code = static_cast<const uint8_t*>(matrix.data)[row * matrix.columns + column];
-  const int64_t blocks_per_row = ceil_div(matrix.columns, kFloat8BlockSize);
-  const int64_t scale_at = (row / kFloat8BlockSize) * blocks_per_row + column / kFloat8BlockSize;
+  const int64_t block_row = (row + matrix.first_row_in_block) / kFloat8BlockSize;
+  const int64_t block_column = (column + matrix.first_column_in_group) / kFloat8BlockSize;
+  const int64_t scale_at = block_row * scales_per_row(matrix) + block_column;
   return float8_e4m3_to_float(code) * static_cast<const float*>(matrix.scales)[scale_at];
 }
 

@@ -25,7 +25,7 @@ float dequantize_int4_element(const WeightMatrix& matrix, int64_t row, int64_t c
   const int64_t words_per_row = ceil_div(matrix.columns, 8);
   const uint32_t word = static_cast<const uint32_t*>(matrix.data)[row * words_per_row + column / 8];
   const int quantized = static_cast<int>((word >> (4 * (column % 8))) & 0xf) - 8;
-  const int64_t scale_at = row * ceil_div(matrix.columns, matrix.group_size) + column / matrix.group_size;
+  const int64_t scale_at = row * scales_per_row(matrix) + (column + matrix.first_column_in_group) / matrix.group_size;
   const float scale = matrix.scale_type == DataType::kFloat32
                           ? static_cast<const float*>(matrix.scales)[scale_at]
                           : bfloat16_to_float(static_cast<const uint16_t*>(matrix.scales)[scale_at]);

@@ -11,7 +11,7 @@ namespace {
 
 TEST(Scheduler, CutsAPromptIntoChunksAndThenDecodes) {
   PagePool pool(8, 4);
-  Scheduler scheduler({.max_running = 2, .tokens_per_step = 3}, &pool);
+  Scheduler scheduler({.max_running = 2, .tokens_per_step = 3}, {&pool, 1});
   scheduler.add({.id = 7, .prompt_ids = {1, 2, 3, 4, 5}, .max_new_tokens = 2});
   auto plan = scheduler.plan_step();
   ASSERT_TRUE(plan.has_value());
@@ -38,7 +38,7 @@ TEST(Scheduler, CutsAPromptIntoChunksAndThenDecodes) {
 
 TEST(Scheduler, ARequestThatDoesNotFitHoldsThoseBehindIt) {
   PagePool pool(4, 4);
-  Scheduler scheduler({.max_running = 4, .tokens_per_step = 64}, &pool);
+  Scheduler scheduler({.max_running = 4, .tokens_per_step = 64}, {&pool, 1});
   scheduler.add({.id = 1, .prompt_ids = std::vector<int32_t>(8, 1), .max_new_tokens = 1});   // 2 pages
   scheduler.add({.id = 2, .prompt_ids = std::vector<int32_t>(12, 2), .max_new_tokens = 1});  // 3 pages
   scheduler.add({.id = 3, .prompt_ids = std::vector<int32_t>(2, 3), .max_new_tokens = 1});   // 1 page
@@ -52,7 +52,7 @@ TEST(Scheduler, ARequestThatDoesNotFitHoldsThoseBehindIt) {
 
 TEST(Scheduler, PromptsGoOnBesideAFullSetOfDecodes) {
   PagePool pool(16, 4);
-  Scheduler scheduler({.max_running = 3, .tokens_per_step = 2}, &pool);
+  Scheduler scheduler({.max_running = 3, .tokens_per_step = 2}, {&pool, 1});
   for (uint64_t id = 1; id <= 2; ++id) scheduler.add({.id = id, .prompt_ids = {1}, .max_new_tokens = 9});
   ASSERT_TRUE(scheduler.plan_step().has_value());
   scheduler.append_token(1, 5);
@@ -71,7 +71,7 @@ TEST(Scheduler, LosesNothingUnderRandomLoad) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   PagePool pool(32, 4);
-  Scheduler scheduler({.max_running = 5, .tokens_per_step = 11}, &pool);
+  Scheduler scheduler({.max_running = 5, .tokens_per_step = 11}, {&pool, 1});
   struct Expected {
     std::vector<int32_t> tokens;
     int64_t num_planned = 0;
@@ -123,6 +123,53 @@ TEST(Scheduler, LosesNothingUnderRandomLoad) {
     alive.erase(alive.begin());
   }
   EXPECT_EQ(pool.num_free(), 32);
+}
+
+TEST(Scheduler, KeepsOneDisjointPlanPerStageInFlight) {
+  PagePool pool(64, 4);
+  Scheduler scheduler({.max_running = 8, .tokens_per_step = 64, .num_micro_batches = 4}, {&pool, 1});
+  for (uint64_t id = 1; id <= 8; ++id) scheduler.add({.id = id, .prompt_ids = {1, 2}, .max_new_tokens = 9});
+  ASSERT_EQ(scheduler.plan_step()->sequences.size(), 8u);  // the prompts
+  EXPECT_EQ(scheduler.plan_step(), std::nullopt);          // all wait for their tokens
+  for (uint64_t id = 1; id <= 8; ++id) scheduler.append_token(id, 7);
+  std::map<uint64_t, int> planned;
+  for (int micro_batch = 0; micro_batch < 4; ++micro_batch) {
+    const auto plan = scheduler.plan_step();
+    ASSERT_TRUE(plan.has_value());
+    EXPECT_EQ(plan->sequences.size(), 2u);
+    for (const PlannedSequence& sequence : plan->sequences) ++planned[sequence.sequence_id];
+  }
+  EXPECT_EQ(planned.size(), 8u);
+  EXPECT_EQ(scheduler.plan_step(), std::nullopt);
+  scheduler.append_token(3, 7);
+  const auto plan = scheduler.plan_step();
+  ASSERT_EQ(plan->sequences.size(), 1u);
+  EXPECT_EQ(plan->sequences[0].sequence_id, 3u);
+}
+
+TEST(Scheduler, ALongPromptMayHaveSeveralChunksInFlight) {
+  PagePool pool(64, 4);
+  Scheduler scheduler({.max_running = 8, .tokens_per_step = 2, .num_micro_batches = 3}, {&pool, 1});
+  scheduler.add({.id = 1, .prompt_ids = {1, 2, 3, 4, 5}, .max_new_tokens = 1});
+  EXPECT_EQ(scheduler.plan_step()->sequences[0].first_position, 0);
+  EXPECT_EQ(scheduler.plan_step()->sequences[0].first_position, 2);
+  const auto last = scheduler.plan_step();
+  EXPECT_EQ(last->sequences[0].first_position, 4);
+  EXPECT_EQ(last->sequences[0].logit_rows, LogitRows::kLast);
+  EXPECT_EQ(scheduler.plan_step(), std::nullopt);
+}
+
+TEST(Scheduler, SpreadsSequencesOverGroups) {
+  for (const GroupChoice choice : {GroupChoice::kTotalTokens, GroupChoice::kTotalRequests, GroupChoice::kRoundRobin}) {
+    std::vector<PagePool> pools(3, PagePool(8, 4));
+    Scheduler scheduler({.max_running = 2, .tokens_per_step = 64, .group_choice = choice}, pools);
+    for (uint64_t id = 1; id <= 7; ++id) scheduler.add({.id = id, .prompt_ids = {1}, .max_new_tokens = 4});
+    const auto plan = scheduler.plan_step();
+    EXPECT_THAT(plan->group_rows(3), testing::ElementsAre(2, 2, 2));
+    EXPECT_EQ(scheduler.num_queued(), 1);
+    for (uint64_t id = 1; id <= 7; ++id) EXPECT_TRUE(scheduler.finish(id));
+    for (const PagePool& pool : pools) EXPECT_EQ(pool.num_free(), 8);
+  }
 }
 
 }  // namespace

@@ -46,10 +46,27 @@ struct Settings {
   std::string op_backend;          // --op-backend auto|cpu|reference
   std::string attention_backend;   // --attention-backend auto|cpu|reference
   std::string moe_runner_backend;  // --moe-runner-backend auto|cpu_simd|reference
-  int64_t tp_size = 1;             // the parallel sizes: only 1 is offered by this build
-  int64_t pp_size = 1;
-  int64_t dp_size = 1;
-  int64_t ep_size = 1;
+
+  // Parallel layout; parallel/layout_flags.cc reads these together
+  std::string layout;                 // --layout NAME; empty: from the sizes below
+  int64_t tp_size = -1;               // --tp-size ranks of a stage; -1: not given
+  int64_t pp_size = -1;               // --pp-size stages
+  int64_t dp_size = -1;               // --dp-size attention data-parallel groups
+  int64_t ep_size = -1;               // --ep-size expert-parallel ranks of a stage
+  bool enable_dp_attention = false;   // --enable-dp-attention
+  std::string moe_dense_tp_size;      // --moe-dense-tp-size none|N
+  std::string pp_layer_partition;     // --pp-layer-partition 15,15,15,16; empty: even by cost
+  int64_t pp_async_batch_depth = 0;   // --pp-async-batch-depth, micro-batches in flight beyond one per stage
+  std::string load_balance_method;    // --load-balance-method of sequences over DP groups
+  std::string moe_a2a_backend;        // --moe-a2a-backend; auto: the layout's
+  std::string deepep_mode;            // --deepep-mode auto|normal|low_latency
+  int64_t low_latency_slots = -1;     // --low-latency-slots, tokens per rank; -1: as many as a step can bring
+  int64_t num_redundant_experts = 0;  // --ep-num-redundant-experts
+  std::string ep_dispatch_algorithm;  // --ep-dispatch-algorithm auto|static|dynamic
+  std::string init_expert_location;   // --init-expert-location trivial|FILE
+  std::string expert_load_output;     // --expert-load-output FILE
+  std::string comm;                   // --comm auto|thread|mpi
+  double comm_timeout_s = 0;          // --comm-timeout-s of every call between ranks
 
   // generate, score
   std::string prompt;          // --prompt

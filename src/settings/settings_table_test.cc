@@ -77,7 +77,9 @@ TEST(SettingsTable, RefusesWithWhatWasFoundAndWhatIsAllowed) {
   for (const char* text : {"", "nan", "inf", "-inf", "0.5x", "2", "-0.5"}) message("--mem-fraction-static", text);
   message("--context-length", "0");
   message("--context-length", "-2");
-  message("--tp-size", "8");
+  message("--tp-size", "0");
+  message("--tp-size", "4097");
+  message("--deepep-mode", "fast");
 }
 
 TEST(SettingsTable, TheCommittedPageIsTheGeneratedOne) {

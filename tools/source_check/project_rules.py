@@ -9,6 +9,7 @@ FOLDER_ORDER = (
     "tensor",
     "quantization",
     "model_config",
+    "comm",
     "parallel",
     "checkpoint",
     "kv_cache",

@@ -45,12 +45,17 @@ class Model {
   explicit Model(OpBackend backend = OpBackend::kCpu) : config_(*read_model_config(kModel)), team_(2) {
     auto checkpoint = Checkpoint::open(kModel, config_);
     EXPECT_TRUE(checkpoint.has_value());
-    weights_ = std::make_unique<DecoderWeights>(*DecoderWeights::load(std::move(*checkpoint), config_));
+    auto shared = std::make_shared<const Checkpoint>(std::move(*checkpoint));
+    rank_ = std::make_unique<RankContext>(make_single_rank_context(config_));
+    const RankWeightPlan held = make_rank_weight_plan(
+        {.plan = &shared->plan(), .config = &config_, .layout = &rank_->layout, .placement = rank_->placement.get()},
+        0);
+    weights_ = std::make_unique<DecoderWeights>(*DecoderWeights::load(shared, config_, held));
     cache_ = std::make_unique<KvStorage>(
         *KvStorage::allocate({.num_layers = 8, .num_pages = 64, .page_size = 16, .width = 80}));
     const DecoderContext context{
         .ops = {.backend = backend, .team = &team_}, .attention = {.team = &team_}, .experts = {.team = &team_}};
-    decoder_ = std::make_unique<Decoder>(config_, *weights_, context, config_.rms_norm_eps);
+    decoder_ = std::make_unique<Decoder>(config_, *weights_, rank_.get(), context, config_.rms_norm_eps);
     for (PageId page = 0; page < 64; ++page) pages_.push_back(63 - page);
   }
 
@@ -68,8 +73,15 @@ class Model {
                                                        .pages = pages_,
                                                        .form = form}};
     std::vector<float> logits(ids.size() * static_cast<size_t>(config_.vocab_size));
-    decoder_->forward({.token_ids = ids, .positions = positions, .sequences = sequences, .logit_rows = rows}, *cache_,
-                      logits.data(), observer);
+    const std::vector<int64_t> group_rows = {static_cast<int64_t>(ids.size())};
+    EXPECT_TRUE(decoder_
+                    ->forward({.group_rows = group_rows,
+                               .token_ids = ids,
+                               .positions = positions,
+                               .sequences = sequences,
+                               .logit_rows = rows},
+                              *cache_, logits.data(), observer)
+                    .has_value());
     return logits;
   }
   size_t vocab_size() const { return static_cast<size_t>(config_.vocab_size); }
@@ -77,6 +89,7 @@ class Model {
  private:
   ModelConfig config_;
   ThreadTeam team_;
+  std::unique_ptr<RankContext> rank_;
   std::unique_ptr<DecoderWeights> weights_;
   std::unique_ptr<KvStorage> cache_;
   std::unique_ptr<Decoder> decoder_;

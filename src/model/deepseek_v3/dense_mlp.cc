@@ -5,27 +5,29 @@
 
 namespace gimbal {
 
-void dense_mlp(const DenseMlpWeights& weights, int64_t num_rows, const OpContext& context, DecoderWorkspace& workspace,
-               float* y) {
+void dense_mlp(const DenseMlpArgs& args, const OpContext& context, DecoderWorkspace& workspace) {
+  const DenseMlpWeights& weights = *args.weights;
   const int64_t width = weights.gate.rows;
-  MatmulArgs args{.x = workspace.normed.data(),
-                  .num_rows = num_rows,
-                  .x_stride = weights.gate.columns,
-                  .weight = weights.gate,
-                  .y = workspace.gate.data(),
-                  .y_stride = width};
-  matmul(args, context);
-  args.weight = weights.up;
-  args.y = workspace.up.data();
-  matmul(args, context);
-  swiglu(
-      {.gate = workspace.gate.data(), .up = workspace.up.data(), .y = workspace.gate.data(), .count = num_rows * width},
-      context);
+  MatmulArgs product{.x = args.x,
+                     .num_rows = args.num_rows,
+                     .x_stride = weights.gate.columns,
+                     .weight = weights.gate,
+                     .y = workspace.gate.data(),
+                     .y_stride = width};
+  matmul(product, context);
+  product.weight = weights.up;
+  product.y = workspace.up.data();
+  matmul(product, context);
+  swiglu({.gate = workspace.gate.data(),
+          .up = workspace.up.data(),
+          .y = workspace.gate.data(),
+          .count = args.num_rows * width},
+         context);
   matmul({.x = workspace.gate.data(),
-          .num_rows = num_rows,
+          .num_rows = args.num_rows,
           .x_stride = width,
           .weight = weights.down,
-          .y = y,
+          .y = args.y,
           .y_stride = weights.down.rows},
          context);
 }

@@ -7,9 +7,14 @@
 
 namespace gimbal {
 
-// Reads workspace.normed [num_rows][hidden_size], writes y [num_rows][hidden_size]; uses workspace.gate and
-// workspace.up.
-void dense_mlp(const DenseMlpWeights& weights, int64_t num_rows, const OpContext& context, DecoderWorkspace& workspace,
-               float* y);
+struct DenseMlpArgs {
+  const DenseMlpWeights* weights = nullptr;  // whole, or the slices of a dense tensor-parallel rank: y is a partial sum
+  const float* x = nullptr;                  // [num_rows][hidden_size]
+  int64_t num_rows = 0;
+  float* y = nullptr;  // [num_rows][hidden_size]; must not overlap x
+};
+
+// Uses workspace.gate and workspace.up.
+void dense_mlp(const DenseMlpArgs& args, const OpContext& context, DecoderWorkspace& workspace);
 
 }  // namespace gimbal

@@ -5,47 +5,58 @@
 
 #include "base/check.h"
 #include "checkpoint/value_check.h"
+#include "quantization/weight_slice.h"
 
 namespace gimbal {
 
 // Turns planned weights into views and puts them where their role says.
 class WeightBinder {
  public:
-  WeightBinder(DecoderWeights& weights, const ModelConfig& config) : weights_(weights), config_(config) {}
+  WeightBinder(DecoderWeights& weights, const ModelConfig& config, const RankWeightPlan& plan)
+      : weights_(weights), config_(config), plan_(plan) {}
 
   Status bind_all() {
-    weights_.layers.resize(static_cast<size_t>(config_.num_layers));
-    for (int64_t layer = 0; layer < config_.num_layers; ++layer) prepare_layer(layer);
-    for (const PlannedWeight& planned : weights_.checkpoint_->plan().weights) GIMBAL_RETURN_IF_ERROR(bind(planned));
+    weights_.layers.resize(static_cast<size_t>(plan_.layers.size()));
+    for (int64_t layer = plan_.layers.begin; layer < plan_.layers.end; ++layer) prepare_layer(layer);
+    for (const RankWeight& held : plan_.weights) GIMBAL_RETURN_IF_ERROR(bind(held));
     if (config_.tie_word_embeddings) weights_.output_head = weights_.embedding;
     return {};
   }
 
  private:
   void prepare_layer(int64_t index) {
-    LayerWeights& layer = weights_.layers[static_cast<size_t>(index)];
+    LayerWeights& layer = weights_.layers[static_cast<size_t>(index - plan_.layers.begin)];
     if (!config_.is_moe_layer(index)) {
       layer.dense.emplace();
       return;
     }
     layer.moe.emplace();
-    layer.moe->experts.resize(static_cast<size_t>(config_.num_experts));
     if (config_.num_shared_experts > 0) layer.moe->shared.emplace();
   }
 
-  Status bind(const PlannedWeight& planned) {
+  Status bind(const RankWeight& held) {
+    const PlannedWeight& planned = *held.weight;
     GIMBAL_RETURN_IF_ERROR(verify_values(*weights_.checkpoint_, planned));
     if (std::vector<float>* vector = vector_slot(planned)) {
       *vector = to_floats(weights_.checkpoint_->tensor(planned.tensors[0].name));
       return {};
     }
-    WeightMatrix* matrix = matrix_slot(planned);
+    WeightMatrix* matrix = matrix_slot(held);
     GIMBAL_CHECK(matrix != nullptr);
-    *matrix = view(planned);
+    *matrix = slice(view(planned), held.slice);
     return {};
   }
 
-  LayerWeights& layer_of(const PlannedWeight& planned) { return weights_.layers[static_cast<size_t>(planned.layer)]; }
+  LayerWeights& layer_of(const PlannedWeight& planned) {
+    return weights_.layers[static_cast<size_t>(planned.layer - plan_.layers.begin)];
+  }
+
+  ExpertWeights& expert_of(const RankWeight& held) {
+    std::vector<ExpertWeights>& experts = layer_of(*held.weight).moe->experts;
+    const auto slot = static_cast<size_t>(held.local_slot);
+    if (experts.size() <= slot) experts.resize(slot + 1);
+    return experts[slot];
+  }
 
   std::vector<float>* vector_slot(const PlannedWeight& planned) {
     switch (planned.role) {
@@ -66,7 +77,8 @@ class WeightBinder {
     }
   }
 
-  WeightMatrix* matrix_slot(const PlannedWeight& planned) {
+  WeightMatrix* matrix_slot(const RankWeight& held) {
+    const PlannedWeight& planned = *held.weight;
     switch (planned.role) {
       case WeightRole::kEmbedding:
         return &weights_.embedding;
@@ -83,11 +95,12 @@ class WeightBinder {
       case WeightRole::kAttentionOutput:
         return &layer_of(planned).attention.output;
       default:
-        return feed_forward_slot(planned);
+        return feed_forward_slot(held);
     }
   }
 
-  WeightMatrix* feed_forward_slot(const PlannedWeight& planned) {
+  WeightMatrix* feed_forward_slot(const RankWeight& held) {
+    const PlannedWeight& planned = *held.weight;
     LayerWeights& layer = layer_of(planned);
     switch (planned.role) {
       case WeightRole::kDenseGate:
@@ -105,14 +118,23 @@ class WeightBinder {
       case WeightRole::kSharedDown:
         return &layer.moe->shared->down;
       case WeightRole::kExpertGate:
-        return &layer.moe->experts[static_cast<size_t>(planned.expert)].gate;
+        return &expert_of(held).gate;
       case WeightRole::kExpertUp:
-        return &layer.moe->experts[static_cast<size_t>(planned.expert)].up;
+        return &expert_of(held).up;
       case WeightRole::kExpertDown:
-        return &layer.moe->experts[static_cast<size_t>(planned.expert)].down;
+        return &expert_of(held).down;
       default:
         return nullptr;
     }
+  }
+
+  // Rows are cut without a copy, columns are repacked into memory of the rank.
+  WeightMatrix slice(const WeightMatrix& whole, const WeightSlice& wanted) {
+    if (is_view(whole, wanted)) return view_rows(whole, wanted.row_begin, wanted.row_end);
+    const uint64_t bytes = slice_memory_bytes(whole, wanted);
+    auto& copy = weights_.copies_.emplace_back(std::make_unique<std::byte[]>(bytes));
+    weights_.copied_bytes_ += bytes;
+    return copy_slice(whole, wanted, {copy.get(), bytes});
   }
 
   WeightMatrix view(const PlannedWeight& planned) {
@@ -166,12 +188,14 @@ class WeightBinder {
 
   DecoderWeights& weights_;
   const ModelConfig& config_;
+  const RankWeightPlan& plan_;
 };
 
-Result<DecoderWeights> DecoderWeights::load(Checkpoint checkpoint, const ModelConfig& config) {
+Result<DecoderWeights> DecoderWeights::load(std::shared_ptr<const Checkpoint> checkpoint, const ModelConfig& config,
+                                            const RankWeightPlan& plan) {
   DecoderWeights weights;
-  weights.checkpoint_ = std::make_unique<Checkpoint>(std::move(checkpoint));
-  GIMBAL_RETURN_IF_ERROR(WeightBinder(weights, config).bind_all());
+  weights.checkpoint_ = std::move(checkpoint);
+  GIMBAL_RETURN_IF_ERROR(WeightBinder(weights, config, plan).bind_all());
   return weights;
 }
 

@@ -1,4 +1,5 @@
-// The weights of one DeepSeek-V3 / Kimi K2 decoder, bound to the checkpoint by role, layer and expert.
+// One rank's weights of a DeepSeek-V3 / Kimi K2 decoder, bound to the checkpoint by role, layer and expert. Sizes in
+// comments are of the whole model; a rank holds the slices of its RankWeightPlan.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "model_config/model_config.h"
 #include "moe/expert_runner/expert_runner.h"
+#include "parallel/rank_weight_plan.h"
 #include "quantization/weight_matrix.h"
 
 namespace gimbal {
@@ -34,7 +36,7 @@ struct DenseMlpWeights {
 struct MoeWeights {
   WeightMatrix router;                    // [num_experts][hidden_size]
   std::vector<float> router_bias;         // [num_experts]
-  std::vector<ExpertWeights> experts;     // [num_experts]
+  std::vector<ExpertWeights> experts;     // [slots_per_rank], by slot of the placement
   std::optional<DenseMlpWeights> shared;  // width num_shared_experts * moe_intermediate_size
 };
 
@@ -45,26 +47,28 @@ struct LayerWeights {
   std::optional<MoeWeights> moe;
 };
 
-// Owns the checkpoint's maps and the few converted tensors; the views point into them. Read-only after loading, so any
-// number of threads may use it.
+// Keeps the checkpoint, which the ranks of a process share, and owns converted tensors and slices that cut columns; the
+// views point into them. Read-only after loading, so any number of threads may use it.
 class DecoderWeights {
  public:
-  // Binds every planned weight. Matrices stay as stored (never a dequantized copy); norms and biases are widened to
-  // float32, misaligned matrices are copied. Values that cannot be right (not finite) are refused, naming the tensor.
-  static Result<DecoderWeights> load(Checkpoint checkpoint, const ModelConfig& config);
+  // Binds the rank's weights. Matrices stay as stored (never a dequantized copy): slices of rows are views, slices of
+  // columns are repacked copies; norms and biases are widened to float32, misaligned matrices are copied. Values that
+  // cannot be right (not finite) are refused, naming the tensor.
+  static Result<DecoderWeights> load(std::shared_ptr<const Checkpoint> checkpoint, const ModelConfig& config,
+                                     const RankWeightPlan& plan);
 
-  WeightMatrix embedding;  // [vocab_size][hidden_size]
-  std::vector<LayerWeights> layers;
-  std::vector<float> final_norm;  // [hidden_size]
-  WeightMatrix output_head;       // [vocab_size][hidden_size]; the embedding when tied
+  WeightMatrix embedding;            // [vocab_size][hidden_size]
+  std::vector<LayerWeights> layers;  // of the rank's stage
+  std::vector<float> final_norm;     // [hidden_size]
+  WeightMatrix output_head;          // [vocab_size][hidden_size]; the embedding when tied
 
-  uint64_t plan_bytes() const { return checkpoint_->plan().total_bytes; }
-  const std::vector<std::string>& notes() const { return checkpoint_->notes(); }
+  uint64_t copied_bytes() const { return copied_bytes_; }
 
  private:
   friend class WeightBinder;
-  std::unique_ptr<Checkpoint> checkpoint_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
   std::vector<std::unique_ptr<std::byte[]>> copies_;
+  uint64_t copied_bytes_ = 0;
 };
 
 }  // namespace gimbal

@@ -55,17 +55,4 @@ void gather_rows(const ExpertMajorBatch& batch, const float* tokens, int64_t hid
   }
 }
 
-void combine_rows(const CombineArgs& args) {
-  for (int64_t token = 0; token < args.tokens->num_tokens; ++token) {
-    float* y = args.y + token * args.hidden_size;
-    std::fill(y, y + args.hidden_size, 0.0f);
-    for (int64_t slot = 0; slot < args.tokens->experts_per_token; ++slot) {
-      const auto pair = static_cast<size_t>(token * args.tokens->experts_per_token + slot);
-      const float weight = args.tokens->weights[pair];
-      const float* row = args.rows + args.batch->pair_row[pair] * args.hidden_size;
-      for (int64_t i = 0; i < args.hidden_size; ++i) y[i] += weight * row[i];
-    }
-  }
-}
-
 }  // namespace gimbal

@@ -39,17 +39,7 @@ void run_experts(const ExpertRunnerArgs& args, const ExpertRunnerContext& contex
 void run_experts_cpu_simd(const ExpertRunnerArgs& args, ThreadTeam& team);
 void run_experts_reference(const ExpertRunnerArgs& args);
 
-// dispatch: rows[r] = tokens[row_token[r]], for one rank that holds all experts.
+// rows[r] = tokens[row_token[r]]: brings rows into expert-major order.
 void gather_rows(const ExpertMajorBatch& batch, const float* tokens, int64_t hidden_size, float* rows);
-
-// combine: y[token] = sum over the token's experts, in slot order, of weight * row. y [num_tokens][hidden_size].
-struct CombineArgs {
-  const TokenMajorBatch* tokens = nullptr;
-  const ExpertMajorBatch* batch = nullptr;
-  const float* rows = nullptr;  // [num_rows][hidden_size]
-  int64_t hidden_size = 0;
-  float* y = nullptr;  // [num_tokens][hidden_size]
-};
-void combine_rows(const CombineArgs& args);
 
 }  // namespace gimbal

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "moe/exchange/token_exchange.h"
 #include "ops/instruction_sets_for_test.h"
 
 namespace gimbal {
@@ -46,7 +47,11 @@ class ExpertRunnerTest : public testing::Test {
   }
   // The routed part of a layer for these tokens.
   std::vector<float> run(const TokenMajorBatch& tokens, const std::vector<float>& x, ExpertRunnerKind kind) {
-    const ExpertMajorBatch batch = sort_by_expert(tokens, kExperts);
+    const auto exchange = make_exchange_none(
+        {.hidden_size = kHidden, .experts_per_token = kPerToken, .slots_per_rank = kExperts}, /*stage_rank=*/0);
+    ReceivedTokens received;
+    EXPECT_TRUE(exchange->dispatch({.batch = &tokens, .rows = x.data()}, received).has_value());
+    const ExpertMajorBatch batch = sort_by_expert(received.pairs, kExperts);
     std::vector<float> rows(static_cast<size_t>(batch.num_rows() * kHidden)), y(rows.size()),
         out(static_cast<size_t>(tokens.num_tokens * kHidden));
     std::vector<float> intermediate(static_cast<size_t>(batch.num_rows() * 2 * kIntermediate));
@@ -55,7 +60,10 @@ class ExpertRunnerTest : public testing::Test {
     run_experts(
         {.experts = experts_, .batch = &batch, .x = rows.data(), .intermediate = intermediate.data(), .y = y.data()},
         {.kind = kind, .team = &team});
-    combine_rows({.tokens = &tokens, .batch = &batch, .rows = y.data(), .hidden_size = kHidden, .y = out.data()});
+    EXPECT_TRUE(
+        exchange
+            ->combine({.batch = &tokens, .rows = x.data()}, {.rows = y.data(), .pair_row = batch.pair_row}, out.data())
+            .has_value());
     return out;
   }
   std::vector<float> random_x(int64_t num_tokens) {
@@ -72,11 +80,10 @@ class ExpertRunnerTest : public testing::Test {
 };
 
 TEST_F(ExpertRunnerTest, SortKeepsTokensInOrderAndFindsEveryPair) {
-  const TokenMajorBatch tokens{.num_tokens = 3,
-                               .experts_per_token = 2,
-                               .expert_ids = {4, 1, 1, 0, 4, 1},
-                               .weights = std::vector<float>(6, 1.0f)};
-  const ExpertMajorBatch batch = sort_by_expert(tokens, 5);
+  const std::vector<ExpertPair> pairs = {{.row = 0, .local_slot = 4}, {.row = 0, .local_slot = 1},
+                                         {.row = 1, .local_slot = 1}, {.row = 1, .local_slot = 0},
+                                         {.row = 2, .local_slot = 4}, {.row = 2, .local_slot = 1}};
+  const ExpertMajorBatch batch = sort_by_expert(pairs, 5);
   EXPECT_THAT(batch.expert_begin, testing::ElementsAre(0, 1, 4, 4, 4, 6));
   EXPECT_THAT(batch.row_token, testing::ElementsAre(1, 0, 1, 2, 0, 2));
   EXPECT_THAT(batch.pair_row, testing::ElementsAre(4, 1, 2, 0, 5, 3));
