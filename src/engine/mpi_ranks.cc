@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <numeric>
 
@@ -21,12 +22,9 @@ constexpr const char* kLocalSize = "OMPI_COMM_WORLD_LOCAL_SIZE";
 
 // A rank that fails must not wait in MPI_Finalize for peers that wait for it. What is wrong with the request is said by
 // rank 0 alone: every rank finds the same.
-[[noreturn]] void end_failed_process(const MpiSession& session, const Error& error) {
-  if (session.rank() == 0) {
-    fmt::print(stderr, "gimbal: {}\n", error.message);
-  } else if (error.kind != ErrorKind::kInvalidRequest) {
-    fmt::print(stderr, "gimbal: rank {} of {}: {}\n", session.rank(), session.size(), error.message);
-  }
+[[noreturn]] void end_failed_process(MpiSession& session, const Error& error) {
+  if (error.kind != ErrorKind::kInvalidRequest) session.abort(error);
+  if (session.rank() == 0) fmt::print(stderr, "gimbal: {}\n", error.message);
   std::fflush(stderr);
   std::_Exit(exit_code(error.kind));
 }
@@ -63,14 +61,16 @@ Result<RankComms> make_mpi_comms(MpiSession& mpi, const ParallelLayout& layout) 
   comms.state->world_rank = mpi.rank();
   comms.state->world_size = mpi.size();
   GIMBAL_ASSIGN_OR_RETURN(comms.world, mpi.device_comm(everybody, comms.state.get()));
-  GIMBAL_ASSIGN_OR_RETURN(
-      comms.stage, mpi.device_comm(stage_group(layout, coordinates_of(layout, rank).stage), comms.state.get()));
-  GIMBAL_ASSIGN_OR_RETURN(comms.attention_tp,
-                          mpi.device_comm(attention_tp_group(layout, rank), comms.state.get()));
+  GIMBAL_ASSIGN_OR_RETURN(comms.stage,
+                          mpi.device_comm(stage_group(layout, coordinates_of(layout, rank).stage), comms.state.get()));
+  GIMBAL_ASSIGN_OR_RETURN(comms.attention_tp, mpi.device_comm(attention_tp_group(layout, rank), comms.state.get()));
   return comms;
 }
 
 Status serve_rank(const Settings& settings, const ModelConfig& config, MpiSession& mpi) {
+  // Rank 0 decides when to stop and may still drain requests; a signal to all must not take its ranks away.
+  std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGINT, SIG_IGN);
   const std::unique_ptr<HostComm> host = mpi.host_comm();
   const Result<std::unique_ptr<LoadedModel>> model = open_model(settings, config, rank_processes(&mpi));
   Status own;

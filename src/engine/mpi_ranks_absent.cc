@@ -18,6 +18,8 @@ RankProcesses rank_processes(const MpiSession*) { return {}; }
 std::unique_ptr<HostComm> make_mpi_host_comm(MpiSession&) { return nullptr; }
 Result<RankComms> make_mpi_comms(MpiSession&, const ParallelLayout&) { return fail(no_mpi()); }
 Status serve_rank(const Settings&, const ModelConfig&, MpiSession&) { return fail(no_mpi()); }
-Status run_with_ranks(const Settings&, const ModelConfig&, const std::function<Status(MpiSession*)>& body) { return body(nullptr); }
+Status run_with_ranks(const Settings&, const ModelConfig&, const std::function<Status(MpiSession*)>& body) {
+  return body(nullptr);
+}
 
 }  // namespace gimbal

@@ -25,26 +25,27 @@ Result<Checkpoint> open_checkpoint(const Settings& settings, const ModelConfig& 
 
 EngineDescription describe(const LoadedModel& model, bool are_threads) {
   const ExecutionPlan& plan = model.plan;
-  EngineDescription description{
-      .layout = layout_name(plan.layout),
-      .ranks = fmt::format("{} {}", plan.layout.world_size(), are_threads ? "threads" : "processes"),
-      .num_ranks = plan.layout.world_size(),
-      .num_dp_groups = plan.layout.attention_dp,
-      .context_length = plan.memory.context_length,
-      .kv_tokens = plan.memory.num_pages * plan.page_size,
-      .page_size = plan.page_size,
-      .max_running = plan.memory.max_running,
-      .tokens_per_step = plan.memory.tokens_per_step,
-      .num_threads = plan.num_threads,
-      .weight_bytes = plan.memory.weight_bytes,
-      .kv_bytes = plan.memory.kv_bytes,
-      .workspace_bytes = plan.memory.workspace_bytes,
-      .op_backend = std::string(plan.ops.name),
-      .attention_backend = std::string(plan.attention.name),
-      .moe_runner_backend = std::string(plan.experts.name),
-      .moe_a2a_backend = std::string(name_of(plan.layout.exchange)),
-      .load_seconds = 0,
-      .notes = model.config.notes};
+  EngineDescription description{.layout = layout_name(plan.layout),
+                                .ranks = plan.layout.is_single() ? "one rank"
+                                                                 : fmt::format("{} {}", plan.layout.world_size(),
+                                                                               are_threads ? "threads" : "processes"),
+                                .num_ranks = plan.layout.world_size(),
+                                .num_dp_groups = plan.layout.attention_dp,
+                                .context_length = plan.memory.context_length,
+                                .kv_tokens = plan.memory.num_pages * plan.page_size,
+                                .page_size = plan.page_size,
+                                .max_running = plan.memory.max_running,
+                                .tokens_per_step = plan.memory.tokens_per_step,
+                                .num_threads = plan.num_threads,
+                                .weight_bytes = plan.memory.weight_bytes,
+                                .kv_bytes = plan.memory.kv_bytes,
+                                .workspace_bytes = plan.memory.workspace_bytes,
+                                .op_backend = std::string(plan.ops.name),
+                                .attention_backend = std::string(plan.attention.name),
+                                .moe_runner_backend = std::string(plan.experts.name),
+                                .moe_a2a_backend = std::string(name_of(plan.layout.exchange)),
+                                .load_seconds = 0,
+                                .notes = model.config.notes};
   auto& notes = description.notes;
   notes.insert(notes.end(), model.checkpoint->notes().begin(), model.checkpoint->notes().end());
   notes.insert(notes.end(), plan.notes.begin(), plan.notes.end());

@@ -28,7 +28,7 @@ class MpiSession;
 // What was decided and measured while loading; printed at start and shown by /server_info.
 struct EngineDescription {
   std::string layout;  // canonical name
-  std::string ranks;   // "8 threads", "8 processes"
+  std::string ranks;   // "one rank", "8 threads", "8 processes"
   int64_t num_ranks = 1;
   int64_t num_dp_groups = 1;
   int64_t context_length = 0;  // tokens of prompt and answer together

@@ -96,7 +96,18 @@ class RankPlanBuilder {
   void add(const PlannedWeight& weight, const WeightSlice& slice, int32_t local_slot) {
     const uint64_t bytes = bytes_of(weight, slice);
     plan_.total_bytes += bytes;
-    plan_.weights.push_back({.weight = &weight, .slice = slice, .local_slot = local_slot, .bytes = bytes});
+    plan_.weights.push_back({.weight = &weight,
+                             .slice = slice,
+                             .local_slot = local_slot,
+                             .bytes = bytes,
+                             .is_first_holder = is_first_holder(weight, local_slot)});
+  }
+
+  // Every rank of a stage holds a slice of what is no routed expert; a tied embedding is on two stages.
+  bool is_first_holder(const PlannedWeight& weight, int32_t local_slot) const {
+    if (weight.expert < 0) return at_.rank_in_stage == 0 && (weight.role != WeightRole::kEmbedding || at_.stage == 0);
+    const int64_t slot = at_.expert_rank * inputs_.placement->shape().slots_per_rank() + local_slot;
+    return at_.expert_tp_rank == 0 && inputs_.placement->copies_of(weight.layer, weight.expert).front() == slot;
   }
 
   const RankPlanInputs& inputs_;

@@ -23,6 +23,7 @@ struct RankWeight {
   WeightSlice slice;                      // of the matrix; of a vector only rows count
   int32_t local_slot = -1;                // routed experts: place among the rank's experts of that layer
   uint64_t bytes = 0;                     // data and scales
+  bool is_first_holder = false;  // no lower rank holds a slice of it: what is done once per weight is done here
 };
 
 struct RankWeightPlan {

@@ -58,8 +58,10 @@ TEST_F(RankWeightPlanTest, SlicesCoverEveryMatrixOnce) {
   for (const int64_t world : {2, 4, 8}) {
     for (const ParallelLayout& layout : valid_layouts({.config = &mini_.config}, world)) {
       std::map<const PlannedWeight*, int64_t> held;
+      std::map<const PlannedWeight*, int> first_holders;
       for (const RankWeightPlan& rank : plans(mini_, layout_name(layout))) {
         for (const RankWeight& weight : rank.weights) {
+          first_holders[weight.weight] += weight.is_first_holder ? 1 : 0;
           const WeightSlice& slice = weight.slice;
           const int64_t columns = std::max<int64_t>(slice.column_end - slice.column_begin, 1);
           held[weight.weight] += (slice.row_end - slice.row_begin) * columns;
@@ -93,6 +95,7 @@ TEST_F(RankWeightPlanTest, SlicesCoverEveryMatrixOnce) {
             break;
         }
         ASSERT_EQ(held[&weight], copies * elements) << layout_name(layout) << " " << weight.module;
+        ASSERT_EQ(first_holders[&weight], 1) << layout_name(layout) << " " << weight.module;
       }
     }
   }

@@ -36,7 +36,7 @@ class WeightBinder {
 
   Status bind(const RankWeight& held) {
     const PlannedWeight& planned = *held.weight;
-    GIMBAL_RETURN_IF_ERROR(verify_values(*weights_.checkpoint_, planned));
+    if (held.is_first_holder) GIMBAL_RETURN_IF_ERROR(verify_values(*weights_.checkpoint_, planned));
     if (std::vector<float>* vector = vector_slot(planned)) {
       *vector = to_floats(weights_.checkpoint_->tensor(planned.tensors[0].name));
       return {};

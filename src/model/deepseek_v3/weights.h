@@ -53,7 +53,7 @@ class DecoderWeights {
  public:
   // Binds the rank's weights. Matrices stay as stored (never a dequantized copy): slices of rows are views, slices of
   // columns are repacked copies; norms and biases are widened to float32, misaligned matrices are copied. Values that
-  // cannot be right (not finite) are refused, naming the tensor.
+  // cannot be right (not finite) are refused, naming the tensor, by the first rank that holds a part of it.
   static Result<DecoderWeights> load(std::shared_ptr<const Checkpoint> checkpoint, const ModelConfig& config,
                                      const RankWeightPlan& plan);
 
