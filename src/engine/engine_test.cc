@@ -7,23 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "settings/settings_table.h"
+#include "engine/settings_for_test.h"
 
 namespace gimbal {
 namespace {
-
-Settings test_settings() {
-  Settings settings = default_settings();
-  settings.model_path = std::string(GIMBAL_SOURCE_DIR) + "/models/kimi-k2-mini";
-  settings.load_format = "auto";
-  settings.page_size = 16;
-  settings.mem_fraction_static = 0.8;
-  settings.chunked_prefill_size = 2048;
-  settings.max_queued_requests = 64;
-  settings.op_backend = settings.attention_backend = settings.moe_runner_backend = "auto";
-  settings.num_threads = 2;
-  return settings;
-}
 
 // Collects the events of any number of requests.
 class Answers {
@@ -90,7 +77,7 @@ class EngineTest : public testing::Test {
 };
 
 TEST_F(EngineTest, ManyRequestsTogetherGiveTheirSoloTokens) {
-  start(test_settings());
+  start(settings_for_test());
   std::vector<std::vector<TokenId>> prompts;
   for (int i = 0; i < 10; ++i) {
     prompts.emplace_back();
@@ -125,7 +112,7 @@ TEST_F(EngineTest, ManyRequestsTogetherGiveTheirSoloTokens) {
 }
 
 TEST_F(EngineTest, StopIdsEndARequestAndAreMarked) {
-  start(test_settings());
+  start(settings_for_test());
   ASSERT_TRUE(submit("free", {755, 1190, 220}, greedy(8)).has_value());
   answers_.wait_for_ends(1);
   const std::vector<TokenId> tokens = answers_.tokens("free");
@@ -145,7 +132,7 @@ TEST_F(EngineTest, StopIdsEndARequestAndAreMarked) {
 }
 
 TEST_F(EngineTest, AbortEndsOnlyItsOwnRequest) {
-  start(test_settings());
+  start(settings_for_test());
   ASSERT_TRUE(submit("long", {1, 2, 3}, greedy(4000)).has_value());
   ASSERT_TRUE(submit("other", {4, 5, 6}, greedy(30)).has_value());
   answers_.wait_for_tokens("long", 2);
@@ -157,7 +144,7 @@ TEST_F(EngineTest, AbortEndsOnlyItsOwnRequest) {
 }
 
 TEST_F(EngineTest, StopEndsWhatIsInFlightAndRefusesMore) {
-  start(test_settings());
+  start(settings_for_test());
   ASSERT_TRUE(submit("a", {1, 2, 3}, greedy(4000)).has_value());
   ASSERT_TRUE(submit("b", {1, 2, 3}, greedy(4000)).has_value());
   answers_.wait_for_tokens("a", 1);
@@ -169,7 +156,7 @@ TEST_F(EngineTest, StopEndsWhatIsInFlightAndRefusesMore) {
 }
 
 TEST_F(EngineTest, ImpossibleRequestsAreRefusedAtTheDoor) {
-  Settings settings = test_settings();
+  Settings settings = settings_for_test();
   settings.context_length = 64;
   start(settings);
   const auto message = [&](std::vector<TokenId> prompt, int64_t max_new_tokens) {
@@ -188,7 +175,7 @@ TEST_F(EngineTest, ImpossibleRequestsAreRefusedAtTheDoor) {
 }
 
 TEST_F(EngineTest, AFullQueueIsRefusedAsUnavailable) {
-  Settings settings = test_settings();
+  Settings settings = settings_for_test();
   settings.max_running_requests = 1;
   settings.max_queued_requests = 1;
   start(settings);
@@ -202,7 +189,7 @@ TEST_F(EngineTest, AFullQueueIsRefusedAsUnavailable) {
 }
 
 TEST_F(EngineTest, AForcedBackendIsTheOneThatRuns) {
-  Settings settings = test_settings();
+  Settings settings = settings_for_test();
   settings.op_backend = "reference";
   settings.attention_backend = "reference";
   settings.moe_runner_backend = "reference";
@@ -212,7 +199,7 @@ TEST_F(EngineTest, AForcedBackendIsTheOneThatRuns) {
   answers_.wait_for_ends(1);
   const auto expected = answers_.tokens("reference");
   engine_.reset();
-  start(test_settings());
+  start(settings_for_test());
   EXPECT_EQ(engine_->description().moe_runner_backend, "cpu_simd");
   ASSERT_TRUE(submit("fast", {755, 1190, 220, 3842}, greedy(5)).has_value());
   answers_.wait_for_ends(2);

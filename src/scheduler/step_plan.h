@@ -23,18 +23,18 @@ struct SamplingPlan {
   float top_p = 1.0f;
   float min_p = 0.0f;
   uint64_t seed = 0;
-  int64_t position = 0;                // of the token to be sampled
-  std::vector<int32_t> forbidden_ids;  // [any number]
+  int64_t position = 0;                     // of the token to be sampled
+  std::vector<int32_t> forbidden_ids = {};  // [any number]
 };
 
 // The tokens of one sequence in this step, at positions first_position, first_position + 1, ...
 struct PlannedSequence {
   uint64_t sequence_id = 0;
   int32_t dp_group = 0;  // whose ranks hold its pages
-  std::vector<int32_t> token_ids;
+  std::vector<int32_t> token_ids = {};
   int64_t first_position = 0;
-  std::vector<PageId> pages;  // of the whole sequence, in order; cover first_position + token_ids.size() tokens
-  bool is_prefill = false;    // tokens of the prompt
+  std::vector<PageId> pages = {};  // of the whole sequence, in order; cover first_position + token_ids.size() tokens
+  bool is_prefill = false;         // tokens of the prompt
   LogitRows logit_rows = LogitRows::kNone;
   std::optional<SamplingPlan> sampling = {};  // with kLast
   int32_t num_top_logits = 0;                 // highest logits to report for every logit row
