@@ -135,27 +135,28 @@ bool are_same_bits(const Scores& a, const Scores& b) {
   return true;
 }
 
-class RankExecutorLayouts : public testing::TestWithParam<const char*> {
- protected:
-  static void SetUpTestSuite() { single_ = Session("single").run(); }
-  static Scores single_;
-};
-Scores RankExecutorLayouts::single_;
+const Scores& single_scores() {
+  static const Scores scores = Session("single").run();
+  return scores;
+}
+
+class RankExecutorLayouts : public testing::TestWithParam<const char*> {};
 
 TEST_P(RankExecutorLayouts, ComputesTheFunctionOfOneRank) {
   Session session(GetParam());
   ASSERT_EQ(session.error, "");
-  ASSERT_EQ(single_.size(), static_cast<size_t>(kNumSequences));
+  ASSERT_EQ(single_scores().size(), static_cast<size_t>(kNumSequences));
   const Scores scores = session.run();
   if (session.executor().plan().layout.is_bitwise()) {
-    EXPECT_TRUE(are_same_bits(scores, single_)) << "largest difference " << difference(scores, single_);
+    EXPECT_TRUE(are_same_bits(scores, single_scores())) << "largest difference " << difference(scores, single_scores());
   } else {
-    EXPECT_LE(difference(scores, single_), 5e-3);
-    EXPECT_GT(difference(scores, single_), 0.0) << "a split sum with the bits of a whole one: is anything split?";
+    EXPECT_LE(difference(scores, single_scores()), 5e-3);
+    EXPECT_GT(difference(scores, single_scores()), 0.0)
+        << "a split sum with the bits of a whole one: is anything split?";
     EXPECT_TRUE(are_same_bits(Session(GetParam()).run(), scores)) << "not the same in two runs";
   }
   std::printf("%-24s %2ld ranks, largest |logit difference| %.2e\n", GetParam(),
-              session.executor().plan().layout.world_size(), difference(scores, single_));
+              session.executor().plan().layout.world_size(), difference(scores, single_scores()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Reduced, RankExecutorLayouts,

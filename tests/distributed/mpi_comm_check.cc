@@ -228,7 +228,7 @@ void GroupCheck::window(uint64_t key, size_t slot_values, uint64_t num_rounds) {
     for (int peer = 0; peer < size; ++peer) {
       findings_.require(window->wait_signal(peer, round), "wait_signal");
       std::vector<float> got(slot_values);
-      std::memcpy(got.data(), window->local() + slot_bytes * static_cast<size_t>(peer), slot_bytes);
+      if (slot_bytes > 0) std::memcpy(got.data(), window->local() + slot_bytes * static_cast<size_t>(peer), slot_bytes);
       findings_.expect_same(got, values_of(mix(key, round), peer * size + comm_.rank(), slot_values),
                             fmt::format("round {} of put", round));
       findings_.require(window->signal(peer, size + comm_.rank(), round), "signal");
@@ -258,6 +258,22 @@ void check_host_messages(Findings& findings, HostComm& host, uint64_t key) {
   const Status agreed = agree(host, own);
   findings.expect(!agreed && agreed.error().kind == ErrorKind::kInvalidRequest, "an agreement on an error");
   findings.expect(agree(host, {}).has_value(), "an agreement");
+}
+
+// Planning goes on in a thread of its own while tensors travel.
+void check_two_threads(MpiSession& session, CommState* state, uint64_t key) {
+  std::vector<int> everybody(static_cast<size_t>(session.size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  Findings findings(&session);
+  const auto comm = findings.require(session.device_comm(everybody, state), "device_comm");
+  std::thread planning([&] {
+    Findings own_findings(&session);
+    const auto host = session.host_comm();
+    for (uint64_t round = 0; round < 10; ++round) check_host_messages(own_findings, *host, mix(key, round));
+  });
+  GroupCheck group(&findings, comm.get());
+  for (uint64_t round = 0; round < 3; ++round) group.run(mix(key, round));
+  planning.join();
 }
 
 // The sum over all ranks, on rank 0.
@@ -299,6 +315,7 @@ int check_all(MpiSession& session, CommState* state, uint64_t seed) {
     group.window(mix(seed, 6), 100000, 5);
     group.window(mix(seed, 7), 0, 3);
   }
+  check_two_threads(session, state, mix(seed, 8));
   const int64_t num_checks = sum_at_first(findings, *host, findings.num_checks());
   if (host->rank() == 0) fmt::print("ok {} checks\n", num_checks);
   return 0;
