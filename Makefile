@@ -14,7 +14,7 @@ CPP_FILES = git ls-files -z --cached --others --exclude-standard -- 'src/*.h' 's
 .DEFAULT_GOAL := help
 # Steps depend on each other in the order written; the build itself runs in parallel.
 .NOTPARALLEL:
-.PHONY: help packages test-packages configure build serve test bench asan fuzz format format-check tidy source-check lint install clean
+.PHONY: help packages test-packages configure build serve test bench asan tsan fuzz format format-check tidy source-check lint install clean
 
 help:  ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,12 @@ asan: test-packages  ## unit tests under AddressSanitizer and UndefinedBehaviorS
 	@cmake --preset asan
 	@cmake --build build/asan -j $(JOBS)
 	@tools/run_tests --build-dir build/asan --jobs $(JOBS) --unit-tests-only
+
+TSAN_TESTS = comm moe scheduler engine
+tsan: test-packages  ## ranks as threads under ThreadSanitizer: communication, exchanges, a reduced layout matrix
+	@cmake --preset tsan
+	@cmake --build build/tsan -j $(JOBS) --target $(TSAN_TESTS:%=gimbal_%_test)
+	@for folder in $(TSAN_TESTS); do build/tsan/src/$$folder/gimbal_$${folder}_test --gtest_brief=1 || exit 1; done
 
 fuzz: test-packages  ## run every fuzzer for FUZZ_SECONDS
 	@cmake --preset fuzz
