@@ -14,7 +14,7 @@ CPP_FILES = git ls-files -z --cached --others --exclude-standard -- 'src/*.h' 's
 .DEFAULT_GOAL := help
 # Steps depend on each other in the order written; the build itself runs in parallel.
 .NOTPARALLEL:
-.PHONY: help packages test-packages configure build serve test bench asan tsan fuzz format format-check tidy source-check lint install clean
+.PHONY: help packages test-packages configure build serve test test-layouts bench asan tsan fuzz format format-check tidy source-check lint install clean
 
 help:  ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ serve: packages configure  ## install packages, build, serve the bundled model o
 test: test-packages configure  ## install packages, build, run every test that needs no GPU
 	@cmake --build $(RELEASE) -j $(JOBS)
 	@tools/run_tests --build-dir $(RELEASE) --jobs $(JOBS)
+
+test-layouts: test-packages configure  ## every layout of the equality matrix against one rank (make test runs a third of them)
+	@cmake --build $(RELEASE) -j $(JOBS) --target gimbal
+	@GIMBAL_BINARY=$(RELEASE)/gimbal python3 -B -m pytest -q -s -p no:cacheprovider tests/distributed/test_layout_matrix.py
 
 bench: build  ## run the micro-benchmarks and the comparison with tiktoken
 	@programs=$$(find $(RELEASE)/benchmarks -name '*_benchmark' -type f 2>/dev/null | sort); \

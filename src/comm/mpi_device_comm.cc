@@ -13,6 +13,7 @@
 
 #include "base/byte_size.h"
 #include "base/check.h"
+#include "tensor/host_buffer.h"
 
 namespace gimbal {
 namespace {
@@ -21,7 +22,6 @@ namespace {
 constexpr size_t kMostValuesAtOnce = 8 * 1024;
 // MPI counts in int.
 constexpr uint64_t kMostBytesOfPiece = uint64_t{1} << 30;
-constexpr size_t kMostFreeBuffers = 8;
 constexpr uint64_t kLineBytes = 64;
 
 // Messages of different verbs never match each other; a receive takes what a send has sent.
@@ -188,9 +188,16 @@ class MpiGroup {
   int size() const { return static_cast<int>(world_ranks_.size()); }
   const std::vector<int>& world_ranks() const { return world_ranks_; }
   MpiTransfers& transfers() { return transfers_; }
+  // Whether all ranks of the group share a machine; all give the same answer.
+  bool is_in_one_machine() const { return is_in_one_machine_; }
+  // During a turn; all ranks call it, and it blocks until they have come.
+  Status find_machine();
+  // Above the tags of the verbs, one for each window in the order in which they are made.
+  int next_window_tag() { return static_cast<int>(kNumCommVerbs) + num_windows_++ % 30000; }
 
   // Every rank sends `parts[p].to_peer` to p and takes `parts[p].from_peer`, itself included. All ranks call it.
   Status exchange(CommVerb verb, std::span<const PeerParts> parts);
+  Error describe_late_signal(int64_t index, uint64_t is, uint64_t wanted) const;
   // Returns when all ranks have come.
   Status meet(CommVerb verb) { return exchange(verb, std::vector<PeerParts>(world_ranks_.size())); }
 
@@ -199,9 +206,29 @@ class MpiGroup {
   CommState* state_;
   MPI_Comm comm_;
   int rank_ = 0;
+  bool is_in_one_machine_ = false;
+  int num_windows_ = 0;
   std::vector<int> world_ranks_;  // [size]
   MpiTransfers transfers_;
 };
+
+Error MpiGroup::describe_late_signal(int64_t index, uint64_t is, uint64_t wanted) const {
+  return Error::failed(fmt::format(
+      "{} for signal {} of its window: it is {}, not {}. Its peers are the ranks {}; one is stuck or far slower than "
+      "the "
+      "others.",
+      session_->describe_wait(describe_position(*state_)), index, is, wanted, fmt::join(world_ranks_, ", ")));
+}
+
+Status MpiGroup::find_machine() {
+  MPI_Comm machine = MPI_COMM_NULL;
+  int num_here = 0;
+  GIMBAL_RETURN_IF_ERROR(session_->check(
+      MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine), "MPI_Comm_split_type"));
+  GIMBAL_RETURN_IF_ERROR(session_->check(MPI_Comm_size(machine, &num_here), "MPI_Comm_size"));
+  is_in_one_machine_ = num_here == size();
+  return session_->check(MPI_Comm_free(&machine), "MPI_Comm_free");
+}
 
 Status MpiGroup::exchange(CommVerb verb, std::span<const PeerParts> parts) {
   {
@@ -286,9 +313,8 @@ Status MpiWindow::allocate() {
   MPI_Info_free(&info);
   if (code != MPI_SUCCESS) {
     return group_->session()->fail_with(Error::failed(fmt::format(
-        "Rank {} of {} could not make an exchange window of {} per rank ({}). In one machine all of them must fit into "
-        "/dev/shm; between machines the network must be one that UCX reads and writes memory over. Otherwise choose "
-        "another token exchange (--moe-a2a-backend).",
+        "Rank {} of {} could not make an exchange window of {} per rank ({}). Those of all ranks of a "
+        "machine must fit into its /dev/shm; otherwise choose another token exchange (--moe-a2a-backend).",
         group_->session()->rank(), group_->session()->size(), format_bytes(total), MpiSession::describe_code(code))));
   }
   GIMBAL_RETURN_IF_ERROR(check(MPI_Win_set_errhandler(window_, MPI_ERRORS_RETURN), "MPI_Win_set_errhandler"));
@@ -383,14 +409,184 @@ Status MpiWindow::wait_signal(int64_t index, uint64_t value) {
     GIMBAL_RETURN_IF_ERROR(check(MPI_Win_sync(window_), "MPI_Win_sync"));
     return true;
   };
-  wait.on_timeout = [&] {
-    return Error::failed(
-        fmt::format("{} for signal {} of its window: it is {}, not {}. Its peers are the ranks {}; one is "
-                    "stuck or far slower than the others.",
-                    group_->session()->describe_wait(describe_position(*group_->state())), index, read_signal(index),
-                    value, fmt::join(group_->world_ranks(), ", ")));
+  wait.on_timeout = [&] { return group_->describe_late_signal(index, read_signal(index), value); };
+  return group_->session()->wait(wait);
+}
+
+// Own memory that peers write to by messages, each taken and applied in order while this rank waits for a signal.
+class MpiMessageWindow final : public PeerWindow {
+ public:
+  static Result<std::unique_ptr<PeerWindow>> create(std::shared_ptr<MpiGroup> group, uint64_t bytes,
+                                                    int64_t num_signals);
+  MpiMessageWindow(std::shared_ptr<MpiGroup> group, HostBuffer memory, uint64_t bytes, int64_t num_signals)
+      : group_(std::move(group)),
+        tag_(group_->next_window_tag()),
+        bytes_(bytes),
+        memory_(std::move(memory)),
+        signals_(static_cast<size_t>(num_signals)),
+        num_sent_(static_cast<size_t>(group_->size())),
+        num_taken_(static_cast<size_t>(group_->size())),
+        outbox_(group_->session(), group_->state(), MPI_Comm_c2f(group_->comm())) {}
+  ~MpiMessageWindow() override;
+
+  std::byte* local() override { return memory_.data(); }
+  Status put(int peer, uint64_t offset, std::span<const std::byte> data) override;
+  Status signal(int peer, int64_t index, uint64_t value) override;
+  Status wait_signal(int64_t index, uint64_t value) override;
+
+ private:
+  // Before the data of a message. A signal has no data.
+  struct Head {
+    int64_t signal = -1;  // -1: a put
+    uint64_t number = 0;  // the signal's value or the put's offset
+  };
+  Status send(int peer, const Head& head, std::span<const std::byte> data);
+  // During a turn: takes the next message when there is one; false: none has come, or not all of it.
+  Result<bool> take_message();
+  void apply_message();
+  Status take_the_rest();
+
+  std::shared_ptr<MpiGroup> group_;
+  int tag_;
+  uint64_t bytes_;
+  HostBuffer memory_;
+  std::vector<uint64_t> signals_;    // [num_signals]
+  std::vector<uint64_t> num_sent_;   // [size], messages to each rank
+  std::vector<uint64_t> num_taken_;  // [size], messages of each rank
+  std::vector<std::byte> message_;   // the one that is being taken
+  MPI_Request taking_ = MPI_REQUEST_NULL;
+  int taking_from_ = -1;  // -1: none is being taken
+  MpiOutbox outbox_;
+};
+
+Result<std::unique_ptr<PeerWindow>> MpiMessageWindow::create(std::shared_ptr<MpiGroup> group, uint64_t bytes,
+                                                             int64_t num_signals) {
+  GIMBAL_RETURN_IF_ERROR(group->meet(CommVerb::kShare));
+  auto memory = HostBuffer::allocate(std::max(bytes, uint64_t{1}));
+  if (!memory) return group->session()->fail_with(std::move(memory.error()));
+  return std::make_unique<MpiMessageWindow>(std::move(group), std::move(*memory), bytes, num_signals);
+}
+
+MpiMessageWindow::~MpiMessageWindow() {
+  if (group_->session()->has_failed()) return;
+  const CommVerbScope scope(*group_->state(), CommVerb::kShare, 0);
+  if (const Status status = take_the_rest(); !status) spdlog::error("{}", status.error().message);
+}
+
+// Messages that nobody waited for must be taken all the same, or their senders would keep them for ever.
+Status MpiMessageWindow::take_the_rest() {
+  std::vector<uint64_t> to_take(num_sent_.size());
+  std::vector<PeerParts> parts;
+  for (size_t peer = 0; peer < to_take.size(); ++peer) {
+    parts.push_back(
+        {std::as_bytes(std::span(&num_sent_[peer], 1)), std::as_writable_bytes(std::span(&to_take[peer], 1))});
+  }
+  GIMBAL_RETURN_IF_ERROR(group_->exchange(CommVerb::kShare, parts));
+  MpiWait wait;
+  wait.state = group_->state();
+  wait.is_done = [&]() -> Result<bool> {
+    while (num_taken_ != to_take) {
+      GIMBAL_ASSIGN_OR_RETURN(const bool has_taken, take_message());
+      if (!has_taken) return false;
+    }
+    return true;
+  };
+  wait.on_timeout = [this] {
+    return Error::failed(fmt::format("{} for the last messages to its window of the ranks {}.",
+                                     group_->session()->describe_wait(describe_position(*group_->state())),
+                                     fmt::join(group_->world_ranks(), ", ")));
   };
   return group_->session()->wait(wait);
+}
+
+Status MpiMessageWindow::send(int peer, const Head& head, std::span<const std::byte> data) {
+  const MpiOutbox::Buffer message = outbox_.take_buffer();
+  const std::span<const std::byte> head_bytes = std::as_bytes(std::span(&head, 1));
+  message->reserve(head_bytes.size() + data.size());
+  message->insert(message->end(), head_bytes.begin(), head_bytes.end());
+  message->insert(message->end(), data.begin(), data.end());
+  GIMBAL_RETURN_IF_ERROR(outbox_.send(peer, tag_, *message, message));
+  ++num_sent_[static_cast<size_t>(peer)];
+  return {};
+}
+
+Status MpiMessageWindow::put(int peer, uint64_t offset, std::span<const std::byte> data) {
+  const CommVerbScope scope(*group_->state(), CommVerb::kPut, peer == group_->rank() ? 0 : data.size());
+  GIMBAL_CHECK(peer >= 0 && peer < group_->size());
+  GIMBAL_CHECK_LE(offset + data.size(), bytes_);
+  if (data.empty()) return {};
+  if (peer == group_->rank()) {
+    std::memcpy(local() + offset, data.data(), data.size());
+    return {};
+  }
+  // Shorter than a piece, so that a put with its head is one message.
+  constexpr uint64_t kMostBytesOfPut = kMostBytesOfPiece / 2;
+  for (uint64_t begin = 0; begin < data.size(); begin += kMostBytesOfPut) {
+    const std::span<const std::byte> part = data.subspan(begin, std::min(kMostBytesOfPut, data.size() - begin));
+    GIMBAL_RETURN_IF_ERROR(send(peer, {-1, offset + begin}, part));
+  }
+  return {};
+}
+
+Status MpiMessageWindow::signal(int peer, int64_t index, uint64_t value) {
+  GIMBAL_CHECK(peer >= 0 && peer < group_->size());
+  GIMBAL_CHECK(index >= 0 && static_cast<size_t>(index) < signals_.size());
+  if (peer != group_->rank()) return send(peer, {index, value}, {});
+  signals_[static_cast<size_t>(index)] = value;
+  return {};
+}
+
+Status MpiMessageWindow::wait_signal(int64_t index, uint64_t value) {
+  GIMBAL_CHECK(index >= 0 && static_cast<size_t>(index) < signals_.size());
+  const CommVerbScope scope(*group_->state(), CommVerb::kWaitSignal, 0);
+  const uint64_t& signal = signals_[static_cast<size_t>(index)];
+  MpiWait wait;
+  wait.state = group_->state();
+  wait.is_done = [&]() -> Result<bool> {
+    while (signal < value) {
+      GIMBAL_ASSIGN_OR_RETURN(const bool has_taken, take_message());
+      if (!has_taken) return false;
+    }
+    return true;
+  };
+  wait.on_timeout = [&] { return group_->describe_late_signal(index, signal, value); };
+  return group_->session()->wait(wait);
+}
+
+Result<bool> MpiMessageWindow::take_message() {
+  MpiSession* session = group_->session();
+  int flag = 0;
+  if (taking_from_ < 0) {
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    int count = 0;
+    GIMBAL_RETURN_IF_ERROR(
+        session->check(MPI_Improbe(MPI_ANY_SOURCE, tag_, group_->comm(), &flag, &message, &status), "MPI_Improbe"));
+    if (flag == 0) return false;
+    GIMBAL_RETURN_IF_ERROR(session->check(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count"));
+    message_.resize(static_cast<size_t>(count));
+    GIMBAL_RETURN_IF_ERROR(
+        session->check(MPI_Imrecv(message_.data(), count, MPI_BYTE, &message, &taking_), "MPI_Imrecv"));
+    taking_from_ = status.MPI_SOURCE;
+  }
+  GIMBAL_RETURN_IF_ERROR(session->check(MPI_Test(&taking_, &flag, MPI_STATUS_IGNORE), "MPI_Test"));
+  if (flag == 0) return false;
+  apply_message();
+  ++num_taken_[static_cast<size_t>(std::exchange(taking_from_, -1))];
+  return true;
+}
+
+void MpiMessageWindow::apply_message() {
+  Head head;
+  GIMBAL_CHECK_GE(message_.size(), sizeof(head));
+  std::memcpy(&head, message_.data(), sizeof(head));
+  if (head.signal >= 0) {
+    GIMBAL_CHECK_LT(static_cast<size_t>(head.signal), signals_.size());
+    signals_[static_cast<size_t>(head.signal)] = head.number;
+    return;
+  }
+  GIMBAL_CHECK_LE(head.number + message_.size() - sizeof(head), bytes_);
+  std::memcpy(local() + head.number, message_.data() + sizeof(head), message_.size() - sizeof(head));
 }
 
 // Lets all members come, so that the blocking call that follows is short and a missing rank has a name.
@@ -410,16 +606,6 @@ Status meet_members(MpiSession* session, const std::vector<int>& world_ranks, in
 }
 
 }  // namespace
-
-// Vectors that MPI still reads, and vectors for the next messages.
-struct MpiDeviceComm::Outbox {
-  struct Letter {
-    std::vector<float> data;
-    std::vector<MPI_Request> requests;
-  };
-  std::vector<Letter> letters;
-  std::vector<std::vector<float>> free_buffers;
-};
 
 Result<std::unique_ptr<DeviceComm>> MpiDeviceComm::create(MpiSession* session, const std::vector<int>& world_ranks,
                                                           CommState* state) {
@@ -441,45 +627,19 @@ Result<std::unique_ptr<DeviceComm>> MpiDeviceComm::create(MpiSession* session, c
     MPI_Group_free(&world);
     GIMBAL_RETURN_IF_ERROR(session->check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
   }
-  return std::make_unique<MpiDeviceComm>(session, std::make_shared<MpiGroup>(session, state, comm, world_ranks), state);
+  auto group = std::make_shared<MpiGroup>(session, state, comm, world_ranks);
+  {
+    GIMBAL_ASSIGN_OR_RETURN(const MpiTurn turn, session->take_turn(state));
+    GIMBAL_RETURN_IF_ERROR(group->find_machine());
+  }
+  return std::make_unique<MpiDeviceComm>(session, std::move(group), state);
 }
 
 MpiDeviceComm::MpiDeviceComm(MpiSession* session, std::shared_ptr<MpiGroup> group, CommState* state)
     : DeviceComm(group->rank(), group->size(), state),
       session_(session),
       group_(std::move(group)),
-      outbox_(std::make_unique<Outbox>()) {}
-
-MpiDeviceComm::~MpiDeviceComm() {
-  if (outbox_->letters.empty() || session_->has_failed()) return;
-  const CommVerbScope scope(state(), CommVerb::kSend, 0);
-  MpiWait wait;
-  wait.state = &state();
-  wait.is_done = [this]() -> Result<bool> {
-    GIMBAL_RETURN_IF_ERROR(let_go_of_sent());
-    return outbox_->letters.empty();
-  };
-  wait.on_timeout = [this] {
-    return Error::failed(fmt::format("{} for {} of its vectors to be taken by the ranks {}.",
-                                     session_->describe_wait(describe_position(state())), outbox_->letters.size(),
-                                     fmt::join(group_->world_ranks(), ", ")));
-  };
-  if (const Status status = session_->wait(wait); !status) spdlog::error("{}", status.error().message);
-}
-
-Status MpiDeviceComm::let_go_of_sent() {
-  for (Outbox::Letter& letter : outbox_->letters) {
-    int is_sent = 0;
-    GIMBAL_RETURN_IF_ERROR(session_->check(
-        MPI_Testall(static_cast<int>(letter.requests.size()), letter.requests.data(), &is_sent, MPI_STATUSES_IGNORE),
-        "MPI_Testall"));
-    if (is_sent == 0) continue;
-    letter.requests.clear();
-    if (outbox_->free_buffers.size() < kMostFreeBuffers) outbox_->free_buffers.push_back(std::move(letter.data));
-  }
-  std::erase_if(outbox_->letters, [](const Outbox::Letter& letter) { return letter.requests.empty(); });
-  return {};
-}
+      outbox_(session, state, MPI_Comm_c2f(group_->comm())) {}
 
 Status MpiDeviceComm::do_barrier() { return group_->meet(CommVerb::kBarrier); }
 
@@ -570,29 +730,18 @@ Status MpiDeviceComm::do_all_to_all(const AllToAllArgs& args) {
 }
 
 Status MpiDeviceComm::do_send(std::span<const float> data, int peer) {
-  GIMBAL_ASSIGN_OR_RETURN(const MpiTurn turn, session_->take_turn(&state()));
-  GIMBAL_RETURN_IF_ERROR(let_go_of_sent());
-  Outbox::Letter letter;
-  if (!outbox_->free_buffers.empty()) {
-    letter.data = std::move(outbox_->free_buffers.back());
-    outbox_->free_buffers.pop_back();
-  }
-  letter.data.assign(data.begin(), data.end());
-  const std::span<const std::byte> bytes = std::as_bytes(std::span(letter.data));
-  GIMBAL_RETURN_IF_ERROR(for_each_piece(bytes.size(), [&](uint64_t begin, int count) {
-    letter.requests.push_back(MPI_REQUEST_NULL);
-    return session_->check(MPI_Isend(bytes.data() + begin, count, MPI_BYTE, peer, tag_of(CommVerb::kSend),
-                                     group_->comm(), &letter.requests.back()),
-                           "MPI_Isend");
-  }));
-  outbox_->letters.push_back(std::move(letter));
-  return {};
+  const MpiOutbox::Buffer buffer = outbox_.take_buffer();
+  const std::span<const std::byte> bytes = std::as_bytes(data);
+  buffer->assign(bytes.begin(), bytes.end());
+  return for_each_piece(buffer->size(), [&](uint64_t begin, int count) {
+    const auto piece = std::span<const std::byte>(*buffer).subspan(begin, static_cast<size_t>(count));
+    return outbox_.send(peer, tag_of(CommVerb::kSend), piece, buffer);
+  });
 }
 
 Status MpiDeviceComm::do_receive(std::span<float> data, int peer) {
   {
     GIMBAL_ASSIGN_OR_RETURN(const MpiTurn turn, session_->take_turn(&state()));
-    GIMBAL_RETURN_IF_ERROR(let_go_of_sent());
     GIMBAL_RETURN_IF_ERROR(
         group_->transfers().begin_receive(peer, tag_of(CommVerb::kReceive), std::as_writable_bytes(data)));
   }
@@ -605,7 +754,10 @@ Result<std::span<const void* const>> MpiDeviceComm::do_share(const void* /*own*/
 
 Result<std::unique_ptr<PeerWindow>> MpiDeviceComm::make_window(uint64_t bytes, int64_t num_signals) {
   const CommVerbScope scope(state(), CommVerb::kShare, 0);
-  return MpiWindow::create(group_, bytes, num_signals);
+  if (group_->is_in_one_machine() && !session_->are_machines_apart()) {
+    return MpiWindow::create(group_, bytes, num_signals);
+  }
+  return MpiMessageWindow::create(group_, bytes, num_signals);
 }
 
 }  // namespace gimbal

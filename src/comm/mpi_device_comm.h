@@ -14,18 +14,18 @@ namespace gimbal {
 
 class MpiGroup;
 
+// Its end waits for messages under way, no longer than the time-out.
 class MpiDeviceComm final : public DeviceComm {
  public:
   // All members must call it; this rank must be one of `world_ranks`. See MpiSession::device_comm.
   static Result<std::unique_ptr<DeviceComm>> create(MpiSession* session, const std::vector<int>& world_ranks,
                                                     CommState* state);
   MpiDeviceComm(MpiSession* session, std::shared_ptr<MpiGroup> group, CommState* state);
-  // Waits for messages under way, no longer than the time-out.
-  ~MpiDeviceComm() override;
 
   bool shares_memory() const override { return false; }
-  // The window's memory is one-sided memory of MPI. All ranks must also destroy it, in the same order as other windows;
-  // that waits for all of them, no longer than the time-out. The window may outlive this object, not the session.
+  // In one machine the window's memory is one-sided memory of MPI; between machines puts are messages, taken when the
+  // receiver waits for a signal. All ranks must also destroy it, in the same order as other windows; that waits for all
+  // of them, no longer than the time-out. It may outlive this object, not the session.
   Result<std::unique_ptr<PeerWindow>> make_window(uint64_t bytes, int64_t num_signals) override;
 
  protected:
@@ -39,9 +39,6 @@ class MpiDeviceComm final : public DeviceComm {
   Result<std::span<const void* const>> do_share(const void* own) override;
 
  private:
-  struct Outbox;
-  // During a turn: makes the buffers of messages that have left free again.
-  Status let_go_of_sent();
   Status all_reduce_at_once(std::span<float> data);
   Status all_reduce_in_chunks(std::span<float> data);
   // `own` becomes the sum of what stands at `own_part` and of what every peer sends. `own` may be `own_part`.
@@ -49,7 +46,7 @@ class MpiDeviceComm final : public DeviceComm {
 
   MpiSession* session_;  // not owned
   std::shared_ptr<MpiGroup> group_;
-  std::unique_ptr<Outbox> outbox_;
+  MpiOutbox outbox_;
   std::vector<float> received_;  // [size, values of one part], kept between calls; own part unused
 };
 

@@ -1,13 +1,10 @@
 #include "comm/mpi_host_comm.h"
 
-#include <climits>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
-#include <spdlog/spdlog.h>
 
 #include "base/check.h"
 
@@ -30,15 +27,6 @@ struct MpiHostChannel {
   }
 };
 
-// Messages that MPI still reads.
-struct MpiHostComm::Outbox {
-  struct Letter {
-    HostMessage message;
-    MPI_Request request = MPI_REQUEST_NULL;
-  };
-  std::vector<Letter> letters;
-};
-
 Result<std::shared_ptr<MpiHostChannel>> open_mpi_host_channel(MpiSession* session) {
   auto channel = std::make_shared<MpiHostChannel>();
   channel->session = session;
@@ -50,44 +38,12 @@ Result<std::shared_ptr<MpiHostChannel>> open_mpi_host_channel(MpiSession* sessio
 }
 
 MpiHostComm::MpiHostComm(MpiSession* session, std::shared_ptr<MpiHostChannel> channel)
-    : session_(session), channel_(std::move(channel)), outbox_(std::make_unique<Outbox>()) {}
-
-MpiHostComm::~MpiHostComm() {
-  if (outbox_->letters.empty() || session_->has_failed()) return;
-  MpiWait wait;
-  wait.is_done = [this]() -> Result<bool> {
-    GIMBAL_RETURN_IF_ERROR(let_go_of_sent());
-    return outbox_->letters.empty();
-  };
-  wait.on_timeout = [this] {
-    return Error::failed(fmt::format("{} for {} of its messages to be taken.", session_->describe_wait("host messages"),
-                                     outbox_->letters.size()));
-  };
-  if (const Status status = session_->wait(wait); !status) spdlog::error("{}", status.error().message);
-}
-
-Status MpiHostComm::let_go_of_sent() {
-  for (Outbox::Letter& letter : outbox_->letters) {
-    int is_sent = 0;
-    GIMBAL_RETURN_IF_ERROR(session_->check(MPI_Test(&letter.request, &is_sent, MPI_STATUS_IGNORE), "MPI_Test"));
-    if (is_sent != 0) letter.message.reset();
-  }
-  std::erase_if(outbox_->letters, [](const Outbox::Letter& letter) { return letter.message == nullptr; });
-  return {};
-}
+    : session_(session), channel_(std::move(channel)), outbox_(session, nullptr, MPI_Comm_c2f(channel_->comm)) {}
 
 Status MpiHostComm::send(int peer, HostMessage message) {
   GIMBAL_CHECK(peer >= 0 && peer < size() && message != nullptr);
-  GIMBAL_CHECK_LE(message->size(), static_cast<size_t>(INT_MAX));
-  GIMBAL_ASSIGN_OR_RETURN(const MpiTurn turn, session_->take_turn(nullptr));
-  GIMBAL_RETURN_IF_ERROR(let_go_of_sent());
-  Outbox::Letter letter{std::move(message)};
-  const std::string& text = *letter.message;
-  GIMBAL_RETURN_IF_ERROR(session_->check(MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_BYTE, peer,
-                                                   kHostMessageTag, channel_->comm, &letter.request),
-                                         "MPI_Isend"));
-  outbox_->letters.push_back(std::move(letter));
-  return {};
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(*message));
+  return outbox_.send(peer, kHostMessageTag, bytes, std::move(message));
 }
 
 Result<HostMessage> MpiHostComm::receive(int peer, Patience patience) {

@@ -14,11 +14,10 @@ struct MpiHostChannel;
 // All processes of the job must call it. Error: MPI's.
 Result<std::shared_ptr<MpiHostChannel>> open_mpi_host_channel(MpiSession* session);
 
+// Its end waits for messages under way, no longer than the time-out.
 class MpiHostComm final : public HostComm {
  public:
   MpiHostComm(MpiSession* session, std::shared_ptr<MpiHostChannel> channel);
-  // Waits for messages under way, no longer than the time-out.
-  ~MpiHostComm() override;
 
   int rank() const override { return session_->rank(); }
   int size() const override { return session_->size(); }
@@ -29,13 +28,9 @@ class MpiHostComm final : public HostComm {
   void raise(const Error& error) override { session_->abort(error); }
 
  private:
-  struct Outbox;
-  // During a turn: lets go of the messages that have left.
-  Status let_go_of_sent();
-
   MpiSession* session_;  // not owned
   std::shared_ptr<MpiHostChannel> channel_;
-  std::unique_ptr<Outbox> outbox_;
+  MpiOutbox outbox_;
 };
 
 }  // namespace gimbal

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cstdlib>
 #include <utility>
 
@@ -9,8 +10,10 @@
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
 #include <sched.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "comm/mpi_device_comm.h"
 #include "comm/mpi_host_comm.h"
 
@@ -25,6 +28,9 @@ constexpr std::chrono::milliseconds kWatchdogPeriod(250);
 // Ranks that waited for the same peer run into their deadlines together; each gets to say so before the job ends.
 constexpr std::chrono::milliseconds kAbortDelay(500);
 constexpr std::chrono::seconds kAbortLimit(10);
+
+// That an outbox keeps for its next messages.
+constexpr size_t kMostBuffers = 8;
 
 constexpr int kSpinRounds = 200;
 constexpr std::chrono::microseconds kYieldTime(500);
@@ -53,11 +59,11 @@ class LookPause {
   std::chrono::microseconds longest_;
 };
 
-// Two of the ways in which Open MPI 4.1 makes windows are not sound. "rdma" names a shared file by a number that groups
-// without a common rank share: when they make windows at the same time, a rank dies of a bus error (its issue 9492).
-// "pt2pt" can wait for ever in MPI_Win_flush. Who has set this variable decides; other libraries do not read it.
-// Call it while the process has one thread.
-void keep_from_unsound_windows() { ::setenv("OMPI_MCA_osc", "^rdma,pt2pt", 0); }
+// Windows are made in one machine only, in shared memory; Open MPI 4.1 would rather take another of its ways. "rdma"
+// names a shared file by a number that groups without a common rank share: when they make windows at the same time, a
+// rank dies of a bus error (its issue 9492). "pt2pt" and "ucx" wait for ever in a flush while the target does not call
+// them. Who has set this variable decides; other libraries do not read it. Call it while the process has one thread.
+void choose_sound_windows() { ::setenv("OMPI_MCA_osc", "^rdma,pt2pt,ucx", 0); }
 
 // One write, so that the paragraphs of several ranks do not mix.
 void print_paragraph(std::string text) {
@@ -84,7 +90,7 @@ Result<std::unique_ptr<MpiSession>> MpiSession::start(std::chrono::milliseconds 
   int is_initialized = 0;
   MPI_Initialized(&is_initialized);
   if (is_initialized != 0) return fail(Error::failed("MPI can be started only once in a process."));
-  keep_from_unsound_windows();
+  choose_sound_windows();
   std::unique_ptr<MpiSession> session(new MpiSession(timeout));
   GIMBAL_RETURN_IF_ERROR(session->start_mpi());
   GIMBAL_ASSIGN_OR_RETURN(session->host_channel_, open_mpi_host_channel(session.get()));
@@ -250,6 +256,66 @@ int MpiSession::next_group_tag(const std::vector<int>& world_ranks) {
   for (const int rank : world_ranks) mixed = (mixed ^ static_cast<uint32_t>(rank)) * 16777619u;
   // MPI promises tags up to 32767 only.
   return static_cast<int>((mixed + static_cast<uint32_t>(num_groups_[world_ranks]++)) % 32768u);
+}
+
+struct MpiOutbox::Letter {
+  std::shared_ptr<const void> owner;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
+MpiOutbox::MpiOutbox(MpiSession* session, CommState* state, int communicator)
+    : session_(session), state_(state), communicator_(communicator) {}
+
+MpiOutbox::~MpiOutbox() {
+  if (letters_.empty() || session_->has_failed()) return;
+  if (state_ != nullptr) state_->verb.store(CommVerb::kSend, std::memory_order_relaxed);
+  const std::string position = state_ != nullptr ? describe_position(*state_) : "host messages";
+  MpiWait wait;
+  wait.state = state_;
+  wait.is_done = [this]() -> Result<bool> {
+    GIMBAL_RETURN_IF_ERROR(let_go_of_sent());
+    return letters_.empty();
+  };
+  wait.on_timeout = [this, &position] {
+    return Error::failed(
+        fmt::format("{} for {} of its messages to be taken.", session_->describe_wait(position), letters_.size()));
+  };
+  // There is nobody to return it to.
+  if (const Status status = session_->wait(wait); !status) spdlog::error("{}", status.error().message);
+  if (state_ != nullptr) state_->verb.store(CommVerb::kIdle, std::memory_order_relaxed);
+}
+
+MpiOutbox::Buffer MpiOutbox::take_buffer() {
+  for (const Buffer& buffer : buffers_) {
+    if (buffer.use_count() > 1) continue;
+    buffer->clear();
+    return buffer;
+  }
+  auto buffer = std::make_shared<std::vector<std::byte>>();
+  if (buffers_.size() < kMostBuffers) buffers_.push_back(buffer);
+  return buffer;
+}
+
+Status MpiOutbox::send(int peer, int tag, std::span<const std::byte> message, std::shared_ptr<const void> owner) {
+  GIMBAL_CHECK_LE(message.size(), static_cast<size_t>(INT_MAX));
+  GIMBAL_ASSIGN_OR_RETURN(const MpiTurn turn, session_->take_turn(state_));
+  GIMBAL_RETURN_IF_ERROR(let_go_of_sent());
+  Letter letter{std::move(owner)};
+  GIMBAL_RETURN_IF_ERROR(session_->check(MPI_Isend(message.data(), static_cast<int>(message.size()), MPI_BYTE, peer,
+                                                   tag, MPI_Comm_f2c(communicator_), &letter.request),
+                                         "MPI_Isend"));
+  letters_.push_back(std::move(letter));
+  return {};
+}
+
+Status MpiOutbox::let_go_of_sent() {
+  for (Letter& letter : letters_) {
+    int is_sent = 0;
+    GIMBAL_RETURN_IF_ERROR(session_->check(MPI_Test(&letter.request, &is_sent, MPI_STATUS_IGNORE), "MPI_Test"));
+    if (is_sent != 0) letter.owner.reset();
+  }
+  std::erase_if(letters_, [](const Letter& letter) { return letter.owner == nullptr; });
+  return {};
 }
 
 }  // namespace gimbal

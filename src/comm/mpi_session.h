@@ -9,12 +9,14 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -75,6 +77,10 @@ class MpiSession {
   // them in the same order. The same list again makes another group. `state` must outlive it.
   Result<std::unique_ptr<DeviceComm>> device_comm(const std::vector<int>& world_ranks, CommState* state);
 
+  // From here on windows are made as if every rank had a machine of its own. All ranks must do so, or none.
+  void treat_machines_as_apart() { are_machines_apart_ = true; }
+  bool are_machines_apart() const { return are_machines_apart_; }
+
   // Prints "rank R of N: MESSAGE" and ends all processes of the job with exit code 1.
   [[noreturn]] void abort(const Error& error);
 
@@ -111,6 +117,7 @@ class MpiSession {
   std::atomic<int> rank_ = -1;  // -1: MPI has not told yet
   std::atomic<int> size_ = 0;
   bool is_started_ = false;
+  bool are_machines_apart_ = false;
   bool may_spin_ = false;  // every rank of this machine can have a processor of its own
   std::shared_ptr<MpiHostChannel> host_channel_;
 
@@ -127,6 +134,35 @@ class MpiSession {
   bool must_stop_watching_ = false;             // guarded by mutex_
   std::condition_variable stop_watching_;
   std::thread watchdog_;
+};
+
+// Messages that are on their way while their sender goes on. Used by one thread at a time.
+class MpiOutbox {
+ public:
+  using Buffer = std::shared_ptr<std::vector<std::byte>>;
+
+  // `state` as in MpiSession::take_turn. `communicator` is MPI's number for it (MPI_Comm_c2f).
+  MpiOutbox(MpiSession* session, CommState* state, int communicator);
+  // Waits until all messages have left, no longer than the time-out.
+  ~MpiOutbox();
+  MpiOutbox(const MpiOutbox&) = delete;
+  MpiOutbox& operator=(const MpiOutbox&) = delete;
+
+  // An empty buffer that is not on its way; one that was used before where there is one.
+  Buffer take_buffer();
+  // Begins a message that `owner` keeps until it has left; it must not change before.
+  Status send(int peer, int tag, std::span<const std::byte> message, std::shared_ptr<const void> owner);
+
+ private:
+  struct Letter;
+  // During a turn: lets go of the messages that have left.
+  Status let_go_of_sent();
+
+  MpiSession* session_;  // not owned
+  CommState* state_;     // not owned; nullptr: host messages
+  int communicator_;
+  std::vector<Letter> letters_;
+  std::vector<Buffer> buffers_;
 };
 
 }  // namespace gimbal

@@ -47,6 +47,7 @@ EngineDescription describe(const LoadedModel& model, bool are_threads) {
                                 .load_seconds = 0,
                                 .notes = model.config.notes};
   auto& notes = description.notes;
+  if (!plan.layout.is_single()) notes.push_back(fmt::format("layout: {} ({})", description.layout, description.ranks));
   notes.insert(notes.end(), model.checkpoint->notes().begin(), model.checkpoint->notes().end());
   notes.insert(notes.end(), plan.notes.begin(), plan.notes.end());
   return description;

@@ -1,11 +1,13 @@
 // Checks the communicators between processes: mpirun -n N mpi_comm_check [MODE] [VERB] [SEED]
 //
 //   check   every verb against plainly computed values; rank 0 prints "ok COUNT checks", exit code 0 (the default)
+//   apart   as check, with windows as they are between machines
 //   stuck   rank 1 never comes to VERB (barrier, all_reduce, all_gather, receive, signal, host, group, window, end,
 //           finalize): the others must say so and the job must end with exit code 1
 //   plan    rank 1 comes to another verb than the others: as stuck, and the message must name it
 //   error   rank 1 raises an error: the job must end with exit code 1
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -77,7 +79,7 @@ class Findings {
   void expect_same(std::span<const float> got, std::span<const float> wanted, std::string_view what) {
     expect(got.size() == wanted.size(), fmt::format("{}: the size", what));
     for (size_t i = 0; i < got.size(); ++i) {
-      if (std::memcmp(&got[i], &wanted[i], sizeof(float)) == 0) continue;
+      if (std::bit_cast<uint32_t>(got[i]) == std::bit_cast<uint32_t>(wanted[i])) continue;
       session_->abort(
           Error::failed(fmt::format("{}: value {} of {} is {:a}, not {:a}", what, i, got.size(), got[i], wanted[i])));
     }
@@ -261,10 +263,9 @@ void check_host_messages(Findings& findings, HostComm& host, uint64_t key) {
 }
 
 // Planning goes on in a thread of its own while tensors travel.
-void check_two_threads(MpiSession& session, CommState* state, uint64_t key) {
+void check_two_threads(Findings& findings, MpiSession& session, CommState* state, uint64_t key) {
   std::vector<int> everybody(static_cast<size_t>(session.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
-  Findings findings(&session);
   const auto comm = findings.require(session.device_comm(everybody, state), "device_comm");
   std::thread planning([&] {
     Findings own_findings(&session);
@@ -315,7 +316,7 @@ int check_all(MpiSession& session, CommState* state, uint64_t seed) {
     group.window(mix(seed, 6), 100000, 5);
     group.window(mix(seed, 7), 0, 3);
   }
-  check_two_threads(session, state, mix(seed, 8));
+  check_two_threads(findings, session, state, mix(seed, 8));
   const int64_t num_checks = sum_at_first(findings, *host, findings.num_checks());
   if (host->rank() == 0) fmt::print("ok {} checks\n", num_checks);
   return 0;
@@ -375,7 +376,8 @@ int run(const std::vector<std::string>& arguments) {
       arguments.size() > 2
           ? std::stoull(arguments[2])
           : static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch() / std::chrono::microseconds(1));
-  const auto timeout = mode == "check" ? std::chrono::seconds(60) : std::chrono::seconds(2);
+  const bool is_check = mode == "check" || mode == "apart";
+  const auto timeout = is_check ? std::chrono::seconds(60) : std::chrono::seconds(2);
   auto session = MpiSession::start(timeout);
   if (!session) {
     fmt::print(stderr, "{}\n", session.error().message);
@@ -384,7 +386,8 @@ int run(const std::vector<std::string>& arguments) {
   CommState state;
   state.world_rank = (*session)->rank();
   state.world_size = (*session)->size();
-  if (mode == "check") return check_all(**session, &state, seed);
+  if (mode == "apart") (*session)->treat_machines_as_apart();
+  if (is_check) return check_all(**session, &state, seed);
   check_failure(mode, verb, **session, &state);
   return 0;
 }
