@@ -101,7 +101,12 @@ Status choose_step_limits(const MemoryProblem& problem, MemoryPlan& plan) {
   const int64_t groups = problem.layout->attention_dp;
   GIMBAL_ASSIGN_OR_RETURN(plan.context_length, choose_context_length(settings, *problem.config));
   const int64_t max_running = settings.max_running_requests > 0 ? settings.max_running_requests : kDefaultMaxRunning;
-  plan.max_running = (max_running + groups - 1) / groups;
+  plan.max_running = std::max<int64_t>(max_running / groups, 1);
+  if (settings.max_running_requests > 0 && plan.max_running * groups != max_running) {
+    plan.notes.push_back(
+        fmt::format("running requests: {} in each of {} DP groups, {} in all, for --max-running-requests {}",
+                    plan.max_running, groups, plan.max_running * groups, max_running));
+  }
   plan.tokens_per_step = settings.chunked_prefill_size > 0
                              ? std::min((settings.chunked_prefill_size + groups - 1) / groups, plan.context_length)
                              : plan.context_length;

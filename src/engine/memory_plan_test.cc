@@ -87,11 +87,12 @@ TEST_F(MemoryPlanTest, SharesLimitsOverDpGroupsAndCountsEveryRanksPages) {
   settings_.max_running_requests = 10;
   const auto result = plan(uint64_t{16} << 30);
   ASSERT_TRUE(result.has_value()) << result.error().message;
-  EXPECT_EQ(result->max_running, 3);
+  EXPECT_EQ(result->max_running, 2);
+  EXPECT_THAT(result->notes, testing::Contains(testing::HasSubstr("2 in each of 4 DP groups, 8 in all")));
   EXPECT_EQ(result->tokens_per_step, 512);
-  EXPECT_EQ(result->num_pages, 3 * 256);
-  EXPECT_EQ(result->kv_bytes, uint64_t{3} * 4096 * 8 * 80 * 4 * 4);  // four groups hold all layers
-  EXPECT_EQ(result->low_latency_tokens, 3);                          // auto: pure decode
+  EXPECT_EQ(result->num_pages, 2 * 256);
+  EXPECT_EQ(result->kv_bytes, uint64_t{2} * 4096 * 8 * 80 * 4 * 4);  // four groups hold all layers
+  EXPECT_EQ(result->low_latency_tokens, 2);                          // auto: pure decode
 }
 
 TEST_F(MemoryPlanTest, LowLatencySlotsAreEnoughOrRefused) {
