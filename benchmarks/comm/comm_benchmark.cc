@@ -60,7 +60,7 @@ double copy_bandwidth() {
 }
 
 void BM_Copy(benchmark::State& state) {
-  for (auto _ : state) state.SetIterationTime(2.0 * (size_t{64} << 20) / measure_copy_bandwidth());
+  while (state.KeepRunning()) state.SetIterationTime(2.0 * (size_t{64} << 20) / measure_copy_bandwidth());
   state.counters["GB/s"] = copy_bandwidth() / 1e9;
 }
 BENCHMARK(BM_Copy)->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond);
@@ -98,7 +98,7 @@ double measure(int num_ranks, int num_calls, const MakeCall& make_call) {
 void run(benchmark::State& state, int num_ranks, double necessary_bytes, const MakeCall& make_call) {
   double total = 0.0;
   int64_t count = 0;
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     const double seconds = measure(num_ranks, 20, make_call);
     if (seconds < 0.0) return state.SkipWithError("a call between ranks failed");
     state.SetIterationTime(seconds);

@@ -71,7 +71,7 @@ Status write_scores(const Settings& settings, RankExecutor& executor, std::vecto
   bool is_finite = true;
   ProgressBar progress("score", static_cast<int64_t>(sequences.size()), "sequences");
   SequenceScorer scorer(executor, settings.top_logits < 0 ? kDefaultTopLogits : settings.top_logits);
-  const Status status = scorer.run(std::move(sequences), [&](const ScoredSequence& sequence) {
+  Status status = scorer.run(std::move(sequences), [&](const ScoredSequence& sequence) {
     for (const double nll : sequence.nll) {
       total_nll += nll;
       is_finite = is_finite && std::isfinite(nll);

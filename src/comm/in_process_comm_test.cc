@@ -171,7 +171,7 @@ TEST(InProcessFailure, AStuckRankIsNamedOnEveryOtherRank) {
       return {};
     }
     std::vector<float> data(8, 1.0f);
-    const Status status = comm.all_reduce(data);
+    Status status = comm.all_reduce(data);
     ++num_ended;
     return status;
   });

@@ -134,6 +134,7 @@ TEST_P(TokenExchanges, SumsEqualThoseOfOneRankBitwise) {
         const std::vector<float> y = run_layer(c, rank, tokens, *exchange);
         const std::vector<float> expected = expected_sum(c, tokens);
         ASSERT_EQ(y.size(), expected.size());
+        if (y.empty()) continue;  // a rank without tokens
         EXPECT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0) << rank << " " << layer;
       }
       counters[static_cast<size_t>(rank)] = exchange->counters();
