@@ -8,6 +8,11 @@
 
 namespace gimbal {
 
+Status check_expert_load_path(const std::string& path) {
+  if (path.empty() || std::ofstream(path, std::ios::binary | std::ios::app)) return {};
+  return fail(Error::invalid(fmt::format("--expert-load-output {} cannot be written.", path), "--expert-load-output"));
+}
+
 Status write_expert_load(const std::string& path, const std::vector<RankReport>& reports) {
   std::vector<std::vector<uint64_t>> sum = reports.front().expert_load;
   for (size_t rank = 1; rank < reports.size(); ++rank) {

@@ -9,6 +9,9 @@
 
 namespace gimbal {
 
+// Refuses a path that cannot be written, before anything is computed. Empty: nothing to check.
+Status check_expert_load_path(const std::string& path);
+
 // Sums the ranks' counts and writes {"logical_count": [[per expert] per layer]} to `path`.
 Status write_expert_load(const std::string& path, const std::vector<RankReport>& reports);
 

@@ -168,6 +168,7 @@ class GenerateRun {
 
 Status generate(const Settings& settings, const ModelConfig& model_config, MpiSession* mpi) {
   ModelConfig config = model_config;
+  GIMBAL_RETURN_IF_ERROR(check_expert_load_path(settings.expert_load_output));
   std::vector<std::string> notes;
   GIMBAL_ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(settings, config, notes));
   add_end_tokens(tokenizer, config, notes);

@@ -103,6 +103,7 @@ Status write_scores(const Settings& settings, RankExecutor& executor, std::vecto
 }
 
 Status score(const Settings& settings, const ModelConfig& config, MpiSession* mpi) {
+  GIMBAL_RETURN_IF_ERROR(check_expert_load_path(settings.expert_load_output));
   std::vector<std::string> notes;
   GIMBAL_ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(settings, config, notes));
   const int64_t context_length = settings.context_length > 0 ? settings.context_length : config.max_position_embeddings;

@@ -125,8 +125,34 @@ Status MpiSession::start_mpi() {
   return {};
 }
 
+// MPI_Finalize waits for all ranks inside mpirun, and mpirun of Open MPI 4.1 may crash when one of those that wait
+// dies.
+Status MpiSession::meet_at_end() {
+  MPI_Request request = MPI_REQUEST_NULL;
+  {
+    GIMBAL_ASSIGN_OR_RETURN(const MpiTurn turn, take_turn(nullptr));
+    GIMBAL_RETURN_IF_ERROR(check(MPI_Ibarrier(MPI_COMM_WORLD, &request), "MPI_Ibarrier"));
+  }
+  MpiWait wait;
+  wait.is_done = [this, &request]() -> Result<bool> {
+    int have_come = 0;
+    GIMBAL_RETURN_IF_ERROR(check(MPI_Test(&request, &have_come, MPI_STATUS_IGNORE), "MPI_Test"));
+    return have_come != 0;
+  };
+  wait.on_timeout = [this] {
+    return Error::failed(fmt::format("{} for all ranks. One is stuck or has more to do than its peers.",
+                                     describe_wait("the end of the job")));
+  };
+  return this->wait(wait);
+}
+
 MpiSession::~MpiSession() {
   host_channel_.reset();
+  if (is_started_ && !has_failed()) {
+    if (const Status status = meet_at_end(); !status) {
+      print_paragraph(fmt::format("{}: {}", name(), status.error().message));
+    }
+  }
   if (is_started_ && !has_failed()) {
     turn_.lock();
     const MpiTurn turn(this);

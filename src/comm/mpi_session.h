@@ -62,7 +62,8 @@ class MpiSession {
   // Starts MPI; all processes of the job must do so. Errors: MPI is started already, cannot start, or does not let
   // several threads call it one after the other.
   static Result<std::unique_ptr<MpiSession>> start(std::chrono::milliseconds timeout);
-  // Ends MPI together with all ranks; after a failure it leaves that to the end of the process.
+  // Ends MPI once all ranks have come to it, no later than the time-out; after a failure it leaves that to the end of
+  // the process, which ends the job.
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
@@ -105,6 +106,7 @@ class MpiSession {
   friend class MpiTurn;
   explicit MpiSession(std::chrono::milliseconds timeout);
   Status start_mpi();
+  Status meet_at_end();
   // Between these two MPI is called. `what` is reported where there is no state.
   void begin_operation(const CommState* state, const char* what);
   void end_operation();

@@ -3,7 +3,8 @@
 //   check   every verb against plainly computed values; rank 0 prints "ok COUNT checks", exit code 0 (the default)
 //   apart   as check, with windows as they are between machines
 //   stuck   rank 1 never comes to VERB (barrier, all_reduce, all_gather, receive, signal, host, group, window, end,
-//           finalize): the others must say so and the job must end with exit code 1
+//           finalize): the others must say so and the job must end with exit code 1. VERB inside: the others are in
+//           a call that does not return; the watchdog must say so
 //   plan    rank 1 comes to another verb than the others: as stuck, and the message must name it
 //   error   rank 1 raises an error: the job must end with exit code 1
 #include <algorithm>
@@ -350,9 +351,13 @@ void check_failure(std::string_view mode, std::string_view verb, MpiSession& ses
   Findings findings(&session);
   const auto host = session.host_comm();
   const bool is_asleep = session.rank() == 1 && mode == "stuck";
-  // The others block in MPI itself, where only the watchdog sees them.
-  if (verb == "finalize" && !is_asleep) return;
-  if (verb == "finalize") sleep_for_ever();
+  if (is_asleep && (verb == "finalize" || verb == "inside")) sleep_for_ever();
+  if (verb == "finalize") return;
+  if (verb == "inside") {
+    // As a call of MPI that does not return: the watchdog must see it.
+    const auto turn = session.take_turn(state);
+    sleep_for_ever();
+  }
   std::vector<int> everybody(static_cast<size_t>(session.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   const auto comm = findings.require(session.device_comm(everybody, state), "device_comm");

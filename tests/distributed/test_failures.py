@@ -154,6 +154,12 @@ def test_placement_files_that_cannot_be_used(one_line, tmp_path, content):
     assert len(result.stderr) < 1000, "an error is a paragraph"
 
 
+def test_a_load_file_that_cannot_be_written_is_refused_first(one_line, tmp_path):
+    result = run("score", "--model-path", MINI, "--input", one_line, "--output", tmp_path / "o", "--expert-load-output", tmp_path)
+    assert result.returncode == 2 and "--expert-load-output" in result.stderr, result.stderr
+    assert not (tmp_path / "o").exists()
+
+
 def test_a_damaged_weight_is_named_in_every_layout(one_line, tmp_path):
     model = tmp_path / "model"
     model.mkdir()

@@ -135,17 +135,17 @@ class ContinuousIntegration(unittest.TestCase):
 
     def test_sums_the_tests_of_all_stages(self):
         result = self.run_ci(
-            "test asan:\n\t@echo 10 passed, 0 failed\nformat-check source-check tidy fuzz:\n\t@echo fine\n"
+            "test asan:\n\t@echo 10 passed, 0 failed\nformat-check source-check tidy tsan fuzz:\n\t@echo fine\n"
         )
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        self.assertEqual(result.stdout.splitlines()[-1], "24 passed, 0 failed")
+        self.assertEqual(result.stdout.splitlines()[-1], "25 passed, 0 failed")
 
     def test_one_bad_stage_fails_all_and_the_rest_still_runs(self):
         result = self.run_ci(
-            "test tidy:\n\t@echo 10 passed, 2 failed; exit 1\nformat-check source-check:\n\t@exit 1\nasan fuzz:\n\t@echo fine\n"
+            "test tidy:\n\t@echo 10 passed, 2 failed; exit 1\nformat-check source-check:\n\t@exit 1\nasan tsan fuzz:\n\t@echo fine\n"
         )
         self.assertEqual(result.returncode, 1)
-        self.assertEqual(result.stdout.splitlines()[-1], "22 passed, 6 failed")
+        self.assertEqual(result.stdout.splitlines()[-1], "23 passed, 6 failed")
 
 
 if __name__ == "__main__":
