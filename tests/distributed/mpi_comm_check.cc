@@ -355,8 +355,7 @@ void check_failure(std::string_view mode, std::string_view verb, MpiSession& ses
   if (verb == "finalize") return;
   if (verb == "inside") {
     // As a call of MPI that does not return: the watchdog must see it.
-    const auto turn = session.take_turn(state);
-    sleep_for_ever();
+    if (const auto turn = session.take_turn(state)) sleep_for_ever();
   }
   std::vector<int> everybody(static_cast<size_t>(session.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
