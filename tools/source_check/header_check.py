@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from layering_rules import includes_of
 from source_tree import Finding
 
-FLAGS = ("-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-DSPDLOG_FMT_EXTERNAL", "-x", "c++")
+FLAGS = ("-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-DSPDLOG_FMT_EXTERNAL", '-DGIMBAL_SOURCE_DIR="."', "-x", "c++")
 
 
 def _closure(tree, path, seen):
