@@ -15,7 +15,9 @@ enum class ErrorKind {
   kInvalidRequest,  // the caller asked for something that cannot be (exit 2, HTTP 400)
   kWorkFailed,      // the request was sound but the work failed (exit 1, HTTP 500)
   kUnreachable,     // a remote side did not answer (exit 3, HTTP 502)
-  kUnavailable,     // starting, stopping or full: try again later (exit 1, HTTP 503)
+  kUnavailable,     // starting, stopping or broken: try again later (exit 1, HTTP 503)
+  kTooManyWaiting,  // the queue is full: try again later (exit 1, HTTP 429)
+  kDeadlinePassed,  // the work was not done in the time that was set (exit 1, HTTP 504)
 };
 
 struct Error {
@@ -41,6 +43,8 @@ constexpr int exit_code(ErrorKind kind) {
       return 3;
     case ErrorKind::kWorkFailed:
     case ErrorKind::kUnavailable:
+    case ErrorKind::kTooManyWaiting:
+    case ErrorKind::kDeadlinePassed:
       break;
   }
   return 1;

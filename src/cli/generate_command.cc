@@ -144,7 +144,7 @@ class GenerateRun {
     const std::lock_guard lock(mutex_);
     Continuation& continuation = continuations_[index];
     if (event.token_id) continuation.ids.push_back(*event.token_id);
-    if (!event.top_logits.empty()) continuation.top.push_back(event.top_logits);
+    if (!event.score.top.empty()) continuation.top.push_back(event.score.top);
     continuation.text += text;
     continuation.finish = event.finish;
     continuation.error = event.error;

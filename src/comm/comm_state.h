@@ -36,6 +36,7 @@ struct CommState {
   // Calls and payload bytes that left this rank (an all_reduce counts its vector once), by verb. Own thread only.
   std::array<uint64_t, kNumCommVerbs> calls = {};
   std::array<uint64_t, kNumCommVerbs> bytes = {};
+  std::array<double, kNumCommVerbs> seconds = {};  // waiting for peers included
 };
 
 // "all_reduce of layer 3, step 17"

@@ -6,6 +6,7 @@
 // One rank's object is used by one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -88,17 +89,24 @@ class DeviceComm {
 // Marks a verb in the state for as long as it runs, and counts it.
 class CommVerbScope {
  public:
-  CommVerbScope(CommState& state, CommVerb verb, uint64_t bytes) : state_(state) {
+  CommVerbScope(CommState& state, CommVerb verb, uint64_t bytes)
+      : state_(state), verb_(verb), start_(std::chrono::steady_clock::now()) {
     state_.verb.store(verb, std::memory_order_relaxed);
     ++state_.calls[static_cast<size_t>(verb)];
     state_.bytes[static_cast<size_t>(verb)] += bytes;
   }
-  ~CommVerbScope() { state_.verb.store(CommVerb::kIdle, std::memory_order_relaxed); }
+  ~CommVerbScope() {
+    state_.verb.store(CommVerb::kIdle, std::memory_order_relaxed);
+    state_.seconds[static_cast<size_t>(verb_)] +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
   CommVerbScope(const CommVerbScope&) = delete;
   CommVerbScope& operator=(const CommVerbScope&) = delete;
 
  private:
   CommState& state_;
+  const CommVerb verb_;
+  const std::chrono::steady_clock::time_point start_;
 };
 
 // sum[i] = parts[0][i] + parts[1][i] + ..., the order of every reduction. `sum` may be one of the parts.

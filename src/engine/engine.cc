@@ -17,6 +17,7 @@ Status compute_first_token(RankExecutor& executor) {
                               .pages = {0},
                               .is_prefill = true,
                               .logit_rows = LogitRows::kLast,
+                              .wants_token = true,
                               .sampling = SamplingPlan{}});
   }
   GIMBAL_ASSIGN_OR_RETURN(const StepResult result, executor.run(plan));
@@ -40,11 +41,18 @@ Result<std::unique_ptr<Engine>> Engine::start(const Settings& settings, const Mo
   GIMBAL_ASSIGN_OR_RETURN(std::unique_ptr<RankExecutor> executor, RankExecutor::start(settings, config, mpi));
   GIMBAL_RETURN_IF_ERROR(compute_first_token(*executor));
   std::unique_ptr<Engine> engine(new Engine(std::move(executor)));
-  engine->loop_ = std::make_unique<EngineLoop>(*engine->executor_, settings.max_queued_requests);
+  engine->loop_ = std::make_unique<EngineLoop>(
+      *engine->executor_, EngineLoopOptions{.max_queued = settings.max_queued_requests,
+                                            .priority_aging_ms = settings.priority_aging_ms,
+                                            .finds_prefixes = !settings.disable_radix_cache,
+                                            .soft_watchdog = std::chrono::milliseconds(
+                                                static_cast<int64_t>(settings.soft_watchdog_timeout_s * 1000))});
   return engine;
 }
 
 RequestGateway& Engine::gateway() { return *loop_; }
+
+void Engine::fail_all(const Error& error) { loop_->fail_all(error); }
 
 void Engine::stop() {
   if (loop_) loop_->stop();

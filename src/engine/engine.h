@@ -27,6 +27,9 @@ class Engine {
   // Ends what is in flight with FinishReason::kAbort and joins the loop. May be called twice.
   void stop();
 
+  // Ends every request with the error at once, even when a rank never comes back; the process should end then.
+  void fail_all(const Error& error);
+
   // What every rank has counted; after stop().
   Result<std::vector<RankReport>> reports() { return executor_->reports(); }
 

@@ -174,7 +174,7 @@ TEST_F(EngineTest, ImpossibleRequestsAreRefusedAtTheDoor) {
   answers_.wait_for_ends(1);
 }
 
-TEST_F(EngineTest, AFullQueueIsRefusedAsUnavailable) {
+TEST_F(EngineTest, AFullQueueIsRefused) {
   Settings settings = settings_for_test();
   settings.max_running_requests = 1;
   settings.max_queued_requests = 1;
@@ -184,7 +184,7 @@ TEST_F(EngineTest, AFullQueueIsRefusedAsUnavailable) {
   ASSERT_TRUE(submit("queued", {1}, greedy(1)).has_value());
   const Status refused = submit("refused", {1}, greedy(1));
   ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().kind, ErrorKind::kUnavailable);
+  EXPECT_EQ(refused.error().kind, ErrorKind::kTooManyWaiting);
   EXPECT_THAT(refused.error().message, testing::HasSubstr("--max-queued-requests 1"));
 }
 

@@ -13,7 +13,7 @@
 namespace gimbal {
 namespace {
 
-constexpr int64_t kDefaultMaxRunning = 16;
+constexpr int64_t kDefaultMaxRunning = 64;
 constexpr int64_t kLeastContext = 512;  // a derived context is not made shorter than this
 
 uint64_t budget_of(const MemoryProblem& problem) {
@@ -165,6 +165,8 @@ Result<MemoryPlan> plan_memory(const MemoryProblem& problem) {
                                      format_bytes(budget), format_bytes(problem.machine.memory_bytes)));
   }
   plan.kv_bytes = static_cast<uint64_t>(plan.num_pages) * page_bytes;
+  const double host_pages = settings.kv_host_ratio * static_cast<double>(plan.num_pages);
+  plan.num_host_pages = static_cast<int64_t>(std::min(host_pages, static_cast<double>(affordable - plan.num_pages)));
   return plan;
 }
 

@@ -19,6 +19,7 @@ struct MemoryPlan {
   int64_t tokens_per_step = 0;     // per DP group
   int64_t low_latency_tokens = 0;  // slots per rank of the low-latency exchange; 0: no such steps
   int64_t num_pages = 0;           // per DP group; each rank of the group holds them for its layers
+  int64_t num_host_pages = 0;      // per DP group, for pages of paused sequences
   uint64_t weight_bytes = 0;       // of this process, as the rest
   uint64_t kv_bytes = 0;
   uint64_t workspace_bytes = 0;    // scratch memory and exchange windows

@@ -33,8 +33,8 @@ TEST_F(MemoryPlanTest, TakesWhatAllRunningRequestsCanUse) {
   const auto result = plan(uint64_t{8} << 30);
   ASSERT_TRUE(result.has_value());
   EXPECT_EQ(result->context_length, 4096);
-  EXPECT_EQ(result->num_pages, 16 * 4096 / 16);
-  EXPECT_EQ(result->kv_bytes, uint64_t{16} * 4096 * 8 * 80 * 4);
+  EXPECT_EQ(result->num_pages, 64 * 4096 / 16);
+  EXPECT_EQ(result->kv_bytes, uint64_t{64} * 4096 * 8 * 80 * 4);
   EXPECT_TRUE(result->notes.empty());
 }
 

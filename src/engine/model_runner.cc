@@ -1,8 +1,6 @@
 #include "engine/model_runner.h"
 
-#include <cmath>
-#include <limits>
-
+#include "ops/logit_adjustment.h"
 #include "ops/logit_statistics.h"
 #include "ops/sampling.h"
 #include "parallel/rank_weight_plan.h"
@@ -85,7 +83,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::load(const ModelRunnerInputs& 
   Result<KvStorage> cache = KvStorage::allocate({.num_layers = held.layers.size(),
                                                  .num_pages = plan.memory.num_pages,
                                                  .page_size = plan.page_size,
-                                                 .width = config.kv_cache_width()});
+                                                 .width = config.kv_cache_width(),
+                                                 .num_host_pages = plan.memory.num_host_pages});
   Status own;
   if (!weights) {
     own = fail(weights.error());
@@ -107,6 +106,9 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::load(const ModelRunnerInputs& 
 bool ModelRunner::reports() const { return rank_.is_last_stage() && rank_.at.attention_tp_rank == 0; }
 
 Result<std::optional<StepResult>> ModelRunner::run(const StepPlan& plan) {
+  ++rank_.times.steps;
+  const ComponentTimer timer(rank_.times.total_s);
+  move_pages(plan);
   const GroupRows rows = rows_of_group(plan, rank_.at.dp_group, plan_.is_deterministic);
   const std::vector<int64_t> group_rows = plan.group_rows(rank_.layout.attention_dp);
   if (rank_.is_last_stage()) logits_.resize(rows.logit_rows.size() * static_cast<size_t>(config_.vocab_size));
@@ -131,23 +133,55 @@ Result<std::optional<StepResult>> ModelRunner::run(const StepPlan& plan) {
   return result;
 }
 
-SequenceResult ModelRunner::score_sequence(const PlannedSequence& planned, std::span<const float> logits) const {
+void ModelRunner::move_pages(const StepPlan& plan) {
+  for (const PageMove& move : plan.moves) {
+    if (move.dp_group != rank_.at.dp_group) continue;
+    switch (move.kind) {
+      case PageMove::Kind::kToHost:
+        cache_.page_to_host(move.from, move.to);
+        break;
+      case PageMove::Kind::kToDevice:
+        cache_.page_to_device(move.from, move.to);
+        break;
+      case PageMove::Kind::kCopy:
+        cache_.copy_page(move.from, move.to);
+        break;
+    }
+  }
+}
+
+SequenceResult ModelRunner::score_sequence(const PlannedSequence& planned, std::span<const float> logits) {
+  const ComponentTimer timer(rank_.times.sampling_s);
   const auto vocab_size = static_cast<size_t>(config_.vocab_size);
   SequenceResult result{.sequence_id = planned.sequence_id};
   const bool wants_scores = planned.num_top_logits > 0 || !planned.target_ids.empty();
   for (size_t row = 0; wants_scores && row * vocab_size < logits.size(); ++row) {
     const std::span<const float> row_logits = logits.subspan(row * vocab_size, vocab_size);
-    RowScore score{.top = top_logits(row_logits, planned.num_top_logits),
-                   .log_probability = std::numeric_limits<double>::quiet_NaN()};
+    RowScore score{.top = top_logits(row_logits, planned.num_top_logits), .log_sum_exp = log_sum_exp(row_logits)};
     if (row < planned.target_ids.size() && planned.target_ids[row] >= 0) {
       score.log_probability =
-          static_cast<double>(row_logits[static_cast<size_t>(planned.target_ids[row])]) - log_sum_exp(row_logits);
+          static_cast<double>(row_logits[static_cast<size_t>(planned.target_ids[row])]) - score.log_sum_exp;
     }
     result.rows.push_back(std::move(score));
   }
-  if (!planned.sampling) return result;
+  if (planned.sampling) sample(planned, logits.last(vocab_size), result);
+  return result;
+}
+
+void ModelRunner::sample(const PlannedSequence& planned, std::span<const float> logits, SequenceResult& result) {
   const SamplingPlan& how = *planned.sampling;
-  result.token_id = sampling({.logits = logits.last(vocab_size),
+  std::span<const float> adjusted = logits;
+  const LogitAdjustmentArgs adjustment{.biases = how.biases,
+                                       .seen = how.seen,
+                                       .repetition_penalty = how.repetition_penalty,
+                                       .frequency_penalty = how.frequency_penalty,
+                                       .presence_penalty = how.presence_penalty};
+  if (!adjustment.biases.empty() || !adjustment.seen.empty()) {
+    adjusted_logits_.assign(logits.begin(), logits.end());
+    logit_adjustment(adjustment, adjusted_logits_);
+    adjusted = adjusted_logits_;
+  }
+  result.token_id = sampling({.logits = adjusted,
                               .temperature = how.temperature,
                               .top_k = how.top_k,
                               .top_p = how.top_p,
@@ -157,7 +191,8 @@ SequenceResult ModelRunner::score_sequence(const PlannedSequence& planned, std::
                               .forbidden_ids = how.forbidden_ids},
                              op_context_);
   result.is_finite = result.token_id.has_value();
-  return result;
+  if (planned.wants_log_probability && result.token_id)
+    result.log_probability = static_cast<double>(logits[static_cast<size_t>(*result.token_id)]) - log_sum_exp(logits);
 }
 
 RankReport ModelRunner::report() const {
@@ -178,6 +213,8 @@ RankReport ModelRunner::report() const {
   }
   const CommState& state = rank_.comms.world->state();
   report.comm_bytes.assign(state.bytes.begin(), state.bytes.end());
+  report.comm_seconds.assign(state.seconds.begin(), state.seconds.end());
+  report.times = rank_.times;
   return report;
 }
 

@@ -41,11 +41,14 @@ class ModelRunner {
   Result<std::optional<StepResult>> run(const StepPlan& plan);
 
   RankReport report() const;
+  const CommState& comm_state() const { return rank_.comms.world->state(); }
   const DecoderWeights& weights() const { return weights_; }
 
  private:
   ModelRunner(const ModelRunnerInputs& inputs, RankContext rank, DecoderWeights weights, KvStorage cache);
-  SequenceResult score_sequence(const PlannedSequence& planned, std::span<const float> logits) const;
+  void move_pages(const StepPlan& plan);
+  SequenceResult score_sequence(const PlannedSequence& planned, std::span<const float> logits);
+  void sample(const PlannedSequence& planned, std::span<const float> logits, SequenceResult& result);
   bool reports() const;
 
   const ExecutionPlan& plan_;
@@ -56,7 +59,8 @@ class ModelRunner {
   std::unique_ptr<ThreadTeam> team_;
   OpContext op_context_;
   std::unique_ptr<Decoder> decoder_;
-  std::vector<float> logits_;  // [num_logit_rows][vocab_size]
+  std::vector<float> logits_;           // [num_logit_rows][vocab_size]
+  std::vector<float> adjusted_logits_;  // [vocab_size]
 };
 
 }  // namespace gimbal

@@ -98,6 +98,8 @@ Result<std::unique_ptr<RankExecutor>> RankExecutor::start(const Settings& settin
                         *executor->host_, std::move(comms));
   if (!runner) return fail(runner.error());
   executor->runner_ = std::move(*runner);
+  executor->rank_thread_ = std::make_unique<RankThread>(
+      *executor->runner_, [host = executor->host_.get()](const Error& error) { host->raise(error); });
   executor->description_ = describe(model, mpi == nullptr);
   executor->description_.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
@@ -125,6 +127,7 @@ void RankExecutor::run_thread_rank(int rank) {
 }
 
 RankExecutor::~RankExecutor() {
+  rank_thread_.reset();
   if (host_) {
     const auto stop = std::make_shared<const std::string>(encode_command(RankCommand::kStop));
     for (int peer = 1; peer < host_->size(); ++peer) (void)host_->send(peer, stop);
@@ -137,12 +140,7 @@ Status RankExecutor::submit(const StepPlan& plan) {
     const auto message = std::make_shared<const std::string>(encode_step(plan));
     for (int peer = 1; peer < host_->size(); ++peer) GIMBAL_RETURN_IF_ERROR(host_->send(peer, message));
   }
-  Result<std::optional<StepResult>> result = runner_->run(plan);
-  if (!result) {
-    host_->raise(result.error());
-    return fail(result.error());
-  }
-  if (*result) own_results_.push_back(std::move(**result));
+  rank_thread_->submit(std::make_shared<const StepPlan>(plan));
   ++num_in_flight_;
   return {};
 }
@@ -154,8 +152,7 @@ Result<StepResult> RankExecutor::wait() {
     const int64_t rank = reporting_rank(layout, group);
     StepResult part;
     if (rank == 0) {
-      part = std::move(own_results_.front());
-      own_results_.pop_front();
+      GIMBAL_ASSIGN_OR_RETURN(part, rank_thread_->wait());
     } else {
       GIMBAL_ASSIGN_OR_RETURN(const HostMessage message, host_->receive(static_cast<int>(rank), Patience::kTimeout));
       part = decode_result(*message);
@@ -172,9 +169,22 @@ Result<StepResult> RankExecutor::run(const StepPlan& plan) {
   return wait();
 }
 
+uint64_t RankExecutor::progress() const {
+  const auto position = [](const CommState& state) {
+    return state.step.load(std::memory_order_relaxed) * 4096 +
+           static_cast<uint64_t>(state.layer.load(std::memory_order_relaxed) + 1);
+  };
+  if (!world_) return position(runner_->comm_state());
+  uint64_t sum = 0;
+  for (int rank = 0; rank < world_->size(); ++rank) sum += position(world_->state(rank));
+  return sum;
+}
+
 Result<std::vector<RankReport>> RankExecutor::reports() {
   const auto ask = std::make_shared<const std::string>(encode_command(RankCommand::kReport));
-  std::vector<RankReport> reports = {runner_->report()};
+  GIMBAL_ASSIGN_OR_RETURN(RankReport own, rank_thread_->report());
+  std::vector<RankReport> reports;
+  reports.push_back(std::move(own));
   for (int peer = 1; peer < host_->size(); ++peer) {
     GIMBAL_RETURN_IF_ERROR(host_->send(peer, ask));
     GIMBAL_ASSIGN_OR_RETURN(const HostMessage message, host_->receive(peer, Patience::kTimeout));

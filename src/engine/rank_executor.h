@@ -1,13 +1,12 @@
 // RankExecutor: all ranks of one engine, seen from rank 0. Gives every rank the identical plan and brings results back.
 //
-// Ranks are threads of this process (they share the checkpoint) or MPI processes; the code above comm/ is the same. The
-// caller's thread is rank 0: submit() computes rank 0's part before it returns.
+// Ranks are threads of this process (they share the checkpoint) or MPI processes; the code above comm/ is the same.
+// Rank 0 computes on a thread of its own, so submit() returns at once.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -18,6 +17,7 @@
 #include "comm/in_process_world.h"
 #include "engine/execution_plan.h"
 #include "engine/model_runner.h"
+#include "engine/rank_thread.h"
 #include "model_config/model_config.h"
 #include "settings/settings.h"
 
@@ -79,6 +79,9 @@ class RankExecutor {
   // What every rank has counted: [num_ranks]. Nothing may be in flight.
   Result<std::vector<RankReport>> reports();
 
+  // Grows while ranks work: of all ranks that are threads, of rank 0 among processes. From any thread.
+  uint64_t progress() const;
+
  private:
   RankExecutor() = default;
   void start_thread_ranks(std::chrono::milliseconds timeout);
@@ -89,9 +92,9 @@ class RankExecutor {
   std::shared_ptr<InProcessWorld> world_;  // ranks as threads
   std::unique_ptr<HostComm> host_;
   std::unique_ptr<ModelRunner> runner_;  // of rank 0
-  std::deque<StepResult> own_results_;   // of rank 0 when it reports
   int64_t num_in_flight_ = 0;
-  std::vector<std::thread> threads_;  // ranks 1, 2, ...
+  std::vector<std::thread> threads_;         // ranks 1, 2, ...
+  std::unique_ptr<RankThread> rank_thread_;  // of rank 0
 };
 
 // The life of a rank other than 0: loads, then executes what rank 0 sends until it says stop. Returns the error that

@@ -62,6 +62,11 @@ void put_sampling(ByteWriter& writer, const SamplingPlan& sampling) {
   writer.put(sampling.seed);
   writer.put(sampling.position);
   writer.put_all(sampling.forbidden_ids);
+  writer.put_all(sampling.biases);
+  writer.put_all(sampling.seen);
+  writer.put(sampling.repetition_penalty);
+  writer.put(sampling.frequency_penalty);
+  writer.put(sampling.presence_penalty);
 }
 
 SamplingPlan get_sampling(ByteReader& reader) {
@@ -73,6 +78,11 @@ SamplingPlan get_sampling(ByteReader& reader) {
   sampling.seed = reader.get<uint64_t>();
   sampling.position = reader.get<int64_t>();
   sampling.forbidden_ids = reader.get_all<int32_t>();
+  sampling.biases = reader.get_all<LogitBias>();
+  sampling.seen = reader.get_all<TokenCount>();
+  sampling.repetition_penalty = reader.get<float>();
+  sampling.frequency_penalty = reader.get<float>();
+  sampling.presence_penalty = reader.get<float>();
   return sampling;
 }
 
@@ -85,7 +95,9 @@ PlannedSequence get_sequence(ByteReader& reader) {
   sequence.pages = reader.get_all<PageId>();
   sequence.is_prefill = reader.get<uint8_t>() != 0;
   sequence.logit_rows = static_cast<LogitRows>(reader.get<uint8_t>());
+  sequence.wants_token = reader.get<uint8_t>() != 0;
   if (reader.get<uint8_t>() != 0) sequence.sampling = get_sampling(reader);
+  sequence.wants_log_probability = reader.get<uint8_t>() != 0;
   sequence.num_top_logits = reader.get<int32_t>();
   sequence.target_ids = reader.get_all<int32_t>();
   return sequence;
@@ -104,6 +116,7 @@ std::string encode_step(const StepPlan& plan) {
   ByteWriter writer;
   writer.put(RankCommand::kStep);
   writer.put(plan.step);
+  writer.put_all(plan.moves);
   writer.put<uint64_t>(plan.sequences.size());
   for (const PlannedSequence& sequence : plan.sequences) {
     writer.put(sequence.sequence_id);
@@ -113,8 +126,10 @@ std::string encode_step(const StepPlan& plan) {
     writer.put_all(sequence.pages);
     writer.put<uint8_t>(sequence.is_prefill ? 1 : 0);
     writer.put(static_cast<uint8_t>(sequence.logit_rows));
+    writer.put<uint8_t>(sequence.wants_token ? 1 : 0);
     writer.put<uint8_t>(sequence.sampling ? 1 : 0);
     if (sequence.sampling) put_sampling(writer, *sequence.sampling);
+    writer.put<uint8_t>(sequence.wants_log_probability ? 1 : 0);
     writer.put(sequence.num_top_logits);
     writer.put_all(sequence.target_ids);
   }
@@ -126,6 +141,7 @@ StepPlan decode_step(std::string_view message) {
   GIMBAL_CHECK(reader.get<RankCommand>() == RankCommand::kStep);
   StepPlan plan;
   plan.step = reader.get<uint64_t>();
+  plan.moves = reader.get_all<PageMove>();
   const auto count = reader.get<uint64_t>();
   for (uint64_t i = 0; i < count; ++i) plan.sequences.push_back(get_sequence(reader));
   return plan;
@@ -140,9 +156,11 @@ std::string encode_result(const StepResult& result) {
     writer.put<uint8_t>(sequence.is_finite ? 1 : 0);
     writer.put<uint8_t>(sequence.token_id ? 1 : 0);
     writer.put(sequence.token_id.value_or(0));
+    writer.put(sequence.log_probability);
     writer.put<uint64_t>(sequence.rows.size());
     for (const RowScore& row : sequence.rows) {
       writer.put_all(row.top);
+      writer.put(row.log_sum_exp);
       writer.put(row.log_probability);
     }
   }
@@ -159,9 +177,11 @@ StepResult decode_result(std::string_view message) {
     const bool has_token = reader.get<uint8_t>() != 0;
     const auto token = reader.get<int32_t>();
     if (has_token) sequence.token_id = token;
+    sequence.log_probability = reader.get<double>();
     const auto num_rows = reader.get<uint64_t>();
     for (uint64_t row = 0; row < num_rows; ++row) {
       RowScore score{.top = reader.get_all<TopLogit>()};
+      score.log_sum_exp = reader.get<double>();
       score.log_probability = reader.get<double>();
       sequence.rows.push_back(std::move(score));
     }
@@ -176,6 +196,8 @@ std::string encode_report(const RankReport& report) {
   for (const std::vector<uint64_t>& layer : report.expert_load) writer.put_all(layer);
   writer.put(report.exchange);
   writer.put_all(report.comm_bytes);
+  writer.put_all(report.comm_seconds);
+  writer.put(report.times);
   return writer.take();
 }
 
@@ -186,6 +208,8 @@ RankReport decode_report(std::string_view message) {
   for (uint64_t i = 0; i < count; ++i) report.expert_load.push_back(reader.get_all<uint64_t>());
   report.exchange = reader.get<ExchangeCounters>();
   report.comm_bytes = reader.get_all<uint64_t>();
+  report.comm_seconds = reader.get_all<double>();
+  report.times = reader.get<ComponentTimes>();
   return report;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/step_result.h"
+#include "model/component_times.h"
 #include "moe/exchange/token_exchange.h"
 #include "scheduler/step_plan.h"
 
@@ -21,6 +22,8 @@ struct RankReport {
       {};                                 // [num_layers][num_experts], zero where the rank counted nothing
   ExchangeCounters exchange = {};         // of both modes
   std::vector<uint64_t> comm_bytes = {};  // by CommVerb
+  std::vector<double> comm_seconds = {};  // by CommVerb
+  ComponentTimes times = {};
 };
 
 std::string encode_command(RankCommand command);

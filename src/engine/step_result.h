@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -11,15 +12,18 @@ namespace gimbal {
 
 // Of one row of logits.
 struct RowScore {
-  std::vector<TopLogit> top;   // [num_top_logits] best first
-  double log_probability = 0;  // of the wanted id, natural logarithm; NaN when none was wanted
+  std::vector<TopLogit> top = {};  // [num_top_logits] best first
+  double log_sum_exp = 0;          // log-probability of an id = its logit - log_sum_exp
+  // Of the wanted id, natural logarithm; NaN when none was wanted.
+  double log_probability = std::numeric_limits<double>::quiet_NaN();
 };
 
 struct SequenceResult {
   uint64_t sequence_id = 0;
   bool is_finite = true;                 // false: a logit was not a number, nothing was sampled
   std::optional<int32_t> token_id = {};  // sampled
-  std::vector<RowScore> rows = {};       // [logit rows] when scores were asked for
+  double log_probability = std::numeric_limits<double>::quiet_NaN();  // of token_id, when it was wanted
+  std::vector<RowScore> rows = {};                                    // [logit rows] when scores were asked for
 };
 
 struct StepResult {

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "comm/device_comm.h"
 #include "comm/in_process_world.h"
+#include "model/component_times.h"
 #include "model_config/model_config.h"
 #include "moe/exchange/copy_choice.h"
 #include "moe/exchange/token_exchange.h"
@@ -40,6 +41,7 @@ struct RankContext {
   std::unique_ptr<TokenExchange> low_latency_exchange;  // nullptr: the layout has no low-latency steps
   // Tokens routed to each logical expert, counted once per token in the stage. [num stage layers][num_experts]
   std::vector<std::vector<uint64_t>> expert_load;
+  ComponentTimes times = {};
 
   bool is_first_stage() const { return at.stage == 0; }
   bool is_last_stage() const { return at.stage + 1 == layout.num_stages; }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/logit_bias.h"
 #include "kv_cache/page_pool.h"
 
 namespace gimbal {
@@ -25,6 +26,21 @@ struct SamplingPlan {
   uint64_t seed = 0;
   int64_t position = 0;                     // of the token to be sampled
   std::vector<int32_t> forbidden_ids = {};  // [any number]
+  std::vector<LogitBias> biases = {};       // added to logits
+  // Tokens seen so far and what they cost; empty when no penalty is set.
+  std::vector<TokenCount> seen = {};
+  float repetition_penalty = 1.0f;
+  float frequency_penalty = 0.0f;
+  float presence_penalty = 0.0f;
+};
+
+// Work on a page ahead of the computation of a step, in the order of the plan.
+struct PageMove {
+  enum class Kind : uint8_t { kToHost, kToDevice, kCopy };
+  int32_t dp_group = 0;
+  Kind kind = Kind::kCopy;
+  PageId from = 0;
+  PageId to = 0;
 };
 
 // The tokens of one sequence in this step, at positions first_position, first_position + 1, ...
@@ -34,16 +50,19 @@ struct PlannedSequence {
   std::vector<int32_t> token_ids = {};
   int64_t first_position = 0;
   std::vector<PageId> pages = {};  // of the whole sequence, in order; cover first_position + token_ids.size() tokens
-  bool is_prefill = false;         // tokens of the prompt
+  bool is_prefill = false;         // tokens of the prompt; false with several tokens: computed again as they were
   LogitRows logit_rows = LogitRows::kNone;
-  std::optional<SamplingPlan> sampling = {};  // with kLast
+  bool wants_token = false;                   // the next token is chosen after the last row
+  std::optional<SamplingPlan> sampling = {};  // with wants_token
+  bool wants_log_probability = false;         // of the chosen token
   int32_t num_top_logits = 0;                 // highest logits to report for every logit row
   std::vector<int32_t> target_ids = {};       // [logit rows] ids whose log-probability is wanted, -1: none; or empty
 };
 
 struct StepPlan {
   uint64_t step = 0;
-  std::vector<PlannedSequence> sequences;
+  std::vector<PageMove> moves = {};
+  std::vector<PlannedSequence> sequences = {};
   int64_t num_tokens() const {
     int64_t count = 0;
     for (const PlannedSequence& sequence : sequences) count += static_cast<int64_t>(sequence.token_ids.size());

@@ -15,6 +15,16 @@ HttpError to_http_error(const Error& error) {
       result.type = "service_unavailable";
       result.code = "unavailable";
       return result;
+    case ErrorKind::kTooManyWaiting:
+      result.status = boost::beast::http::status::too_many_requests;
+      result.type = "rate_limit_error";
+      result.code = "queue_full";
+      return result;
+    case ErrorKind::kDeadlinePassed:
+      result.status = boost::beast::http::status::gateway_timeout;
+      result.type = "timeout_error";
+      result.code = "deadline_passed";
+      return result;
     case ErrorKind::kUnreachable:
     case ErrorKind::kWorkFailed:
       break;

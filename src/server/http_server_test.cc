@@ -42,7 +42,21 @@ class ScriptedGateway final : public RequestGateway {
     aborted_.push_back(request_id);
     changed_.notify_all();
   }
-  EngineState state() const override { return {.is_ready = true}; }
+  void abort_all() override { abort("all"); }
+  void flush_cache(std::function<void(bool)> on_done) override { on_done(!is_busy_); }
+  void pause(PauseMode mode, std::function<void()> on_done) override {
+    pause_mode_ = mode;
+    on_done();
+  }
+  void continue_generation() override { pause_mode_.reset(); }
+  void report(std::function<void(std::vector<RankReport>)> on_done) override { on_done({}); }
+  EngineState state() const override {
+    EngineState state;
+    state.is_ready = true;
+    state.is_paused = pause_mode_.has_value();
+    return state;
+  }
+  std::atomic<bool> is_busy_ = false;
 
   void wait_for_aborts(size_t count) {
     std::unique_lock lock(mutex_);
@@ -70,12 +84,16 @@ class ScriptedGateway final : public RequestGateway {
   bool is_aborted(const std::string& id) { return std::find(aborted_.begin(), aborted_.end(), id) != aborted_.end(); }
   void run(const GenerationRequest& request, const std::function<void(const TokenEvent&)>& on_event) {
     for (int64_t i = 0; i < request.sampling.max_new_tokens; ++i) {
-      TokenEvent event{.token_id = script_[static_cast<size_t>(i) % script_.size()]};
+      TokenEvent event;
+      event.token_id = script_[static_cast<size_t>(i) % script_.size()];
       if (i + 1 == request.sampling.max_new_tokens) event.finish = FinishReason::kLength;
       {
         std::unique_lock lock(mutex_);
         if (is_endless_ && i >= 3) changed_.wait(lock, [&] { return is_aborted(request.request_id); });
-        if (is_aborted(request.request_id)) event = {.finish = FinishReason::kAbort};
+        if (is_aborted(request.request_id)) {
+          event = {};
+          event.finish = FinishReason::kAbort;
+        }
       }
       on_event(event);
       if (event.finish) return;
@@ -88,6 +106,7 @@ class ScriptedGateway final : public RequestGateway {
   GenerationRequest last_request_;
   bool is_full_ = false;
   bool is_endless_ = false;
+  std::optional<PauseMode> pause_mode_;
   std::vector<std::thread> threads_;
 };
 

@@ -22,18 +22,31 @@ struct Settings {
   // Server
   std::string host;
   int64_t port = 0;
-  int64_t max_queued_requests = 0;  // --max-queued-requests
-  int64_t max_body_bytes = 0;       // --max-body-bytes
-  int64_t max_connections = 0;      // --max-connections
-  double idle_timeout_s = 0;        // --idle-timeout-s of a connection
-  double request_timeout_s = 0;     // --request-timeout-s for receiving head and body of one request
-  double drain_timeout_s = 0;       // --drain-timeout-s after SIGTERM
+  int64_t max_queued_requests = 0;            // --max-queued-requests
+  int64_t max_body_bytes = 0;                 // --max-body-bytes
+  int64_t max_connections = 0;                // --max-connections
+  double idle_timeout_s = 0;                  // --idle-timeout-s of a connection
+  double request_timeout_s = 0;               // --request-timeout-s for receiving head and body of one request
+  double drain_timeout_s = 0;                 // --drain-timeout-s after SIGTERM
+  double request_deadline_s = -1;             // --request-deadline-s for a whole answer; -1: none
+  double soft_watchdog_timeout_s = 0;         // --soft-watchdog-timeout until /health is red
+  double watchdog_timeout_s = 0;              // --watchdog-timeout until the process ends
+  std::string api_key;                        // --api-key; empty: no key
+  std::string admin_api_key;                  // --admin-api-key; empty: api_key
+  std::string ssl_certfile;                   // --ssl-certfile
+  std::string ssl_keyfile;                    // --ssl-keyfile
+  std::string cors_origin;                    // --cors-origin
+  bool incremental_streaming_output = false;  // --incremental-streaming-output
+  std::string trace_file;                     // --trace-file
 
   // Memory and scheduling
   int64_t context_length = -1;        // --context-length; -1: max_position_embeddings
   int64_t page_size = 0;              // --page-size, tokens
   double mem_fraction_static = 0;     // --mem-fraction-static
   int64_t max_total_tokens = -1;      // --max-total-tokens of KV; -1: from memory
+  double kv_host_ratio = 0;           // --kv-host-ratio of the KV pool, for paused requests
+  bool disable_radix_cache = false;   // --disable-radix-cache
+  int64_t priority_aging_ms = 0;      // --priority-aging-ms
   int64_t max_running_requests = -1;  // --max-running-requests
   int64_t chunked_prefill_size = 0;   // --chunked-prefill-size; -1: whole prompts
   std::string kv_cache_dtype;         // --kv-cache-dtype auto|float32

@@ -39,7 +39,7 @@ ENVIRONMENT_FILE = "src/settings/environment.cc"
 CATCH_ALL_FILES = ("src/main.cc", "src/engine/engine_loop.cc", "src/server/http_server.cc")
 
 # Headers of src/ops that hold no op of their own; every other header there is a quadruple with a reference peer.
-OPS_HEADERS_WITHOUT_OP = ("op_context", "logit_statistics", "instruction_sets_for_test", "weight_codecs-inl")
+OPS_HEADERS_WITHOUT_OP = ("op_context", "logit_adjustment", "logit_statistics", "instruction_sets_for_test", "weight_codecs-inl")
 
 BANNED_NAME_PARTS = (
     "utils",

@@ -145,13 +145,16 @@ Status Decoder::forward_layers(const ForwardBatch& batch, KvStorage& cache, cons
     rank_->comms.world->state().layer.store(global_index, std::memory_order_relaxed);
     const LayerWeights& layer = weights_.layers[static_cast<size_t>(index)];
     norm(workspace_.hidden, layer.attention.input_norm, config_.rms_norm_eps, workspace_.normed, context_.ops);
-    mla_attention_layer({.weights = &layer.attention,
-                         .shape = attention_shape_,
-                         .latent_norm_eps = latent_norm_eps_,
-                         .layer = index,
-                         .batch = &batch,
-                         .cache = &cache},
-                        context_, workspace_);
+    {
+      const ComponentTimer timer(rank_->times.attention_s);
+      mla_attention_layer({.weights = &layer.attention,
+                           .shape = attention_shape_,
+                           .latent_norm_eps = latent_norm_eps_,
+                           .layer = index,
+                           .batch = &batch,
+                           .cache = &cache},
+                          context_, workspace_);
+    }
     // Each rank has summed over its own heads.
     GIMBAL_RETURN_IF_ERROR(rank_->comms.attention_tp->all_reduce(workspace_.block_output));
     add_block_output(num_rows);
@@ -164,6 +167,7 @@ Status Decoder::forward_layers(const ForwardBatch& batch, KvStorage& cache, cons
 }
 
 Status Decoder::feed_forward(int64_t layer_index, const ForwardBatch& batch) {
+  const ComponentTimer timer(rank_->times.feed_forward_s);
   const LayerWeights& layer = weights_.layers[static_cast<size_t>(layer_index)];
   if (layer.moe) {
     return moe_layer({.weights = &*layer.moe, .config = &config_, .layer = layer_index, .batch = &batch, .rank = rank_},
@@ -194,6 +198,7 @@ Status Decoder::compute_logits(const ForwardBatch& batch, float* logits, const H
 
 // Every rank of the group scores its part of the vocabulary; the parts are put side by side.
 Status Decoder::head(std::span<const float> rows, int64_t num_rows, float* logits) {
+  const ComponentTimer timer(rank_->times.head_s);
   const int64_t part_size = weights_.output_head.rows;
   MatmulArgs product{.x = rows.data(),
                      .num_rows = num_rows,
