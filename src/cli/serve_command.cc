@@ -11,6 +11,8 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <boost/json/array.hpp>
 
 #include "base/byte_size.h"
@@ -24,6 +26,7 @@
 #include "engine/engine.h"
 #include "engine/execution_plan.h"
 #include "server/http_server.h"
+#include "server/service_notifier.h"
 #include "settings/settings_table.h"
 
 namespace gimbal {
@@ -35,7 +38,7 @@ namespace json = boost::json;
 json::object settings_json(const Settings& settings) {
   json::object object;
   for (const Setting& setting : settings_table()) {
-    if ((setting.commands & kServe) == 0) continue;
+    if ((setting.commands & kServe) == 0 || setting.flag.ends_with("api-key")) continue;  // never shown
     std::string name(setting.flag.substr(2));
     std::replace(name.begin(), name.end(), '-', '_');
     std::visit([&](const auto member) { object[name] = settings.*member; }, setting.member);
@@ -77,6 +80,18 @@ Result<SamplingDefaults> read_sampling_defaults(const std::string& model_path, s
   return defaults;
 }
 
+// A key, or the first line of @FILE.
+Result<std::string> read_key(const std::string& value, const char* flag) {
+  if (!value.starts_with('@')) return value;
+  GIMBAL_ASSIGN_OR_RETURN(const std::string text, read_file_text(value.substr(1)));
+  const std::string key = text.substr(0, text.find_first_of("\r\n"));
+  if (key.empty())
+    return fail(Error::invalid(
+        fmt::format("{}: the file {} begins with an empty line; the key must stand there.", flag, value.substr(1)),
+        flag));
+  return key;
+}
+
 std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
@@ -95,9 +110,12 @@ class ServeRun {
                               .request_timeout = milliseconds_of(settings_.request_timeout_s)};
     GIMBAL_ASSIGN_OR_RETURN(
         server_, HttpServer::bind(io_, context_, limits, settings_.host, static_cast<uint16_t>(settings_.port)));
+    if (!settings_.ssl_certfile.empty())
+      GIMBAL_RETURN_IF_ERROR(server_->use_tls(settings_.ssl_certfile, settings_.ssl_keyfile));
     spdlog::info("listening on {}, loading {}", server_->url(), settings_.model_path);
     server_->start();
     wait_for_signal();
+    asio::co_spawn(io_, watch(), asio::detached);
     std::thread loader([this] { load(); });
     io_.run();
     if (!is_load_over_) {  // a signal came first; loading only reads, so nothing is lost by leaving it
@@ -106,6 +124,10 @@ class ServeRun {
     }
     loader.join();
     context_.gateway = nullptr;
+    if (is_stuck_) {  // a rank's thread may never come back: there is nothing to join
+      spdlog::error("{}", failure_->message);
+      std::_Exit(exit_code(failure_->kind));
+    }
     if (engine_) engine_->stop();
     if (failure_) return fail(*failure_);
     spdlog::info("stopped");
@@ -115,6 +137,13 @@ class ServeRun {
  private:
   // Everything that can be known without weights.
   Status prepare() {
+    if (settings_.ssl_certfile.empty() != settings_.ssl_keyfile.empty())
+      return fail(Error::invalid("--ssl-certfile and --ssl-keyfile go together.", "--ssl-certfile"));
+    GIMBAL_ASSIGN_OR_RETURN(context_.api_key, read_key(settings_.api_key, "--api-key"));
+    GIMBAL_ASSIGN_OR_RETURN(context_.admin_key, read_key(settings_.admin_api_key, "--admin-api-key"));
+    context_.cors_origin = settings_.cors_origin;
+    context_.streams_increments = settings_.incremental_streaming_output;
+    if (settings_.request_deadline_s > 0) context_.request_deadline = milliseconds_of(settings_.request_deadline_s);
     GIMBAL_RETURN_IF_ERROR(check_requested_layout(settings_, config_, rank_processes(mpi_)));
     GIMBAL_ASSIGN_OR_RETURN(Tokenizer tokenizer, load_tokenizer(settings_, config_, notes_));
     tokenizer_.emplace(std::move(tokenizer));
@@ -126,10 +155,48 @@ class ServeRun {
     GIMBAL_ASSIGN_OR_RETURN(context_.defaults, read_sampling_defaults(settings_.model_path, notes_));
     context_.tokenizer = &*tokenizer_;
     context_.served_model_name = served_name(settings_);
+    context_.metrics = std::make_unique<ServerMetrics>(context_.served_model_name);
     context_.vocab_size = config_.vocab_size;
     context_.created =
         std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
     return {};
+  }
+
+  // Looks after the engine twice a second, and tells the service manager.
+  asio::awaitable<void> watch() {
+    asio::steady_timer timer(io_);
+    auto last_progress = std::chrono::steady_clock::now();
+    const auto interval = notifier_.watchdog_interval();
+    const auto pause = std::min<std::chrono::microseconds>(std::chrono::milliseconds(500),
+                                                           interval ? *interval / 3 : std::chrono::seconds(1));
+    while (true) {
+      timer.expires_after(pause);
+      co_await timer.async_wait(asio::use_awaitable);
+      if (!is_load_over_) {
+        notifier_.loading(fmt::format("Loading {}", settings_.model_path), std::chrono::seconds(30));
+        notifier_.alive();
+        continue;
+      }
+      RequestGateway* gateway = context_.gateway;
+      if (gateway == nullptr) continue;
+      const EngineState state = gateway->state();
+      if (!state.is_stuck) last_progress = std::chrono::steady_clock::now();
+      if (!state.is_stuck && !state.has_failed) notifier_.alive();
+      const auto patience =
+          milliseconds_of(std::max(0.0, settings_.watchdog_timeout_s - settings_.soft_watchdog_timeout_s));
+      is_stuck_ = std::chrono::steady_clock::now() - last_progress > patience;
+      if (is_stuck_) {
+        engine_->fail_all(
+            Error::failed(fmt::format("The engine made no progress for {} s (--watchdog-timeout); the "
+                                      "server ends.",
+                                      settings_.watchdog_timeout_s)));
+      }
+      if (!is_stuck_ && !state.has_failed) continue;
+      failure_ = Error::failed(is_stuck_ ? gateway->state().failure : state.failure);
+      // Health is red and requests have their errors; these go out before the end.
+      co_await server_->drain(std::chrono::milliseconds(1000));
+      co_return stop_io();
+    }
   }
 
   void load() {
@@ -152,7 +219,12 @@ class ServeRun {
     print_notes(notes_);
     context_.context_length = description.context_length;
     context_.info = describe(description);
+    context_.metrics->set_facts({.context_length = description.context_length,
+                                 .weight_bytes = description.weight_bytes,
+                                 .kv_bytes = description.kv_bytes,
+                                 .load_seconds = description.load_seconds});
     context_.gateway = &engine_->gateway();
+    notifier_.ready(fmt::format("Serving {} in layout {}", context_.served_model_name, description.layout));
     spdlog::info(
         "ready at {}: {} in layout {} ({}), {} of weights, context {} tokens, KV pool {} tokens ({}), {} threads, "
         "loaded in {:.2f} s",
@@ -193,6 +265,7 @@ class ServeRun {
       if (error) return;
       spdlog::info("signal {}: no new requests, running ones get {} s", signal, settings_.drain_timeout_s);
       context_.is_stopping = true;
+      notifier_.stopping();
       signals_.async_wait([](const boost::system::error_code& second_error, int second_signal) {
         if (!second_error) std::_Exit(128 + second_signal);
       });
@@ -225,6 +298,8 @@ class ServeRun {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<HttpServer> server_;
   std::optional<Error> failure_;
+  ServiceNotifier notifier_;
+  bool is_stuck_ = false;
   bool is_load_over_ = false;  // with an engine or a failure
 };
 

@@ -82,6 +82,7 @@ Status read_switch(const json::object& object, std::string_view key, const std::
 
 Status read_options(const json::object& body, ChatOptions& options) {
   GIMBAL_RETURN_IF_ERROR(read_switch(body, "add_generation_prompt", "", options.add_generation_prompt));
+  GIMBAL_RETURN_IF_ERROR(read_switch(body, "continue_final_message", "", options.continue_final_message));
   const json::value* kwargs = find(body, "chat_template_kwargs");
   if (kwargs == nullptr) return {};
   if (!kwargs->is_object()) return refuse("chat_template_kwargs", "must be an object");
@@ -119,6 +120,12 @@ Result<ChatRequest> read_chat_request(const json::object& body) {
     request.messages.push_back(std::move(message));
   }
   GIMBAL_RETURN_IF_ERROR(read_options(body, request.options));
+  if (request.options.continue_final_message) {
+    const bool asks_both = find(body, "add_generation_prompt") != nullptr && request.options.add_generation_prompt;
+    if (asks_both) return refuse("continue_final_message", "cannot go with add_generation_prompt true");
+    if (request.messages.back().role != "assistant")
+      return refuse("continue_final_message", "needs a last message of the assistant");
+  }
   return request;
 }
 

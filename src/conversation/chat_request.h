@@ -14,7 +14,8 @@ struct ChatRequest {
   ChatOptions options;
 };
 
-// Reads `messages`, `chat_template_kwargs` and `add_generation_prompt`. Content is a string, null or a list of text
+// Reads `messages`, `chat_template_kwargs` `add_generation_prompt` and
+// `continue_final_message`. Content is a string, null or a list of text
 // parts, which are joined. Tools, tool calls, tool turns and media parts are refused by name: this build renders plain
 // text turns.
 Result<ChatRequest> read_chat_request(const boost::json::object& body);

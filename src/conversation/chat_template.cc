@@ -105,6 +105,7 @@ std::vector<PromptSegment> render_chat(ChatTemplateKind kind, const std::vector<
     writer.open_turn(message.role, message.name);
     write_reasoning(kind, message, options, writer);
     writer.text(message.content);
+    if (options.continue_final_message && &message == &messages.back()) return writer.take();
     writer.close_turn();
   }
   if (options.add_generation_prompt) write_generation_prompt(kind, options, writer);

@@ -30,8 +30,9 @@ struct ChatMessage {
 
 struct ChatOptions {
   bool add_generation_prompt = true;
-  bool thinking = true;            // ignored by templates without thinking
-  bool preserve_thinking = false;  // kimi-k2.6: keep the reasoning of all turns
+  bool continue_final_message = false;  // the last turn stays open and is gone on with
+  bool thinking = true;                 // ignored by templates without thinking
+  bool preserve_thinking = false;       // kimi-k2.6: keep the reasoning of all turns
 };
 
 struct PromptSegment {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -24,7 +25,7 @@ std::string make_request_id() {
 
 }  // namespace
 
-Exchange::Exchange(ServerContext& server, TcpStream& stream, HttpRequest request, const ServerLimits& limits)
+Exchange::Exchange(ServerContext& server, ClientStream& stream, HttpRequest request, const ServerLimits& limits)
     : server_(server),
       stream_(stream),
       request_(std::move(request)),
@@ -40,19 +41,43 @@ std::string Exchange::path() const {
 void Exchange::set_common_fields(http::fields& fields) const {
   fields.set("x-request-id", request_id_);
   fields.set(http::field::server, "gimbal");
+  if (server_.cors_origin.empty()) return;
+  fields.set(http::field::access_control_allow_origin, server_.cors_origin);
+  fields.set(http::field::access_control_allow_methods, "GET, POST, PUT, OPTIONS");
+  fields.set(http::field::access_control_allow_headers, "authorization, content-type");
+  fields.set(http::field::access_control_expose_headers, "x-request-id, retry-after");
 }
 
 // A reader that takes no data for this long is gone.
 void Exchange::expect_progress() { stream_.expires_after(limits_.request_timeout); }
 
+std::optional<std::string> Exchange::query(std::string_view name) const {
+  const std::string_view target = request_.target();
+  const size_t begin = target.find('?');
+  if (begin == std::string_view::npos) return std::nullopt;
+  std::string_view rest = target.substr(begin + 1);
+  while (!rest.empty()) {
+    const std::string_view pair = rest.substr(0, rest.find('&'));
+    rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
+    if (pair.substr(0, pair.find('=')) != name) continue;
+    return std::string(pair.size() > name.size() ? pair.substr(name.size() + 1) : std::string_view());
+  }
+  return std::nullopt;
+}
+
 asio::awaitable<void> Exchange::send_json(http::status status, boost::json::value body) {
+  return send_text(status, boost::json::serialize(body), "application/json");
+}
+
+asio::awaitable<void> Exchange::send_text(http::status status, std::string text, std::string_view content_type) {
   http::response<http::string_body> response(status, request_.version());
   set_common_fields(response);
-  response.set(http::field::content_type, "application/json");
-  if (status == http::status::service_unavailable) response.set(http::field::retry_after, "1");
+  response.set(http::field::content_type, content_type);
+  if (status == http::status::unauthorized) response.set(http::field::www_authenticate, "Bearer");
+  if (status == http::status::service_unavailable || status == http::status::too_many_requests)
+    response.set(http::field::retry_after, "1");
   if (!allow_.empty()) response.set(http::field::allow, allow_);
   response.keep_alive(keeps_alive_);
-  std::string text = boost::json::serialize(body);
   if (request_.method() == http::verb::head) {
     response.content_length(text.size());
   } else {
@@ -97,12 +122,19 @@ asio::awaitable<void> Exchange::start_events() {
 }
 
 asio::awaitable<void> Exchange::send_event(std::string_view text) {
-  const std::string event = fmt::format("data: {}\n\n", text);
+  return send_bytes(fmt::format("data: {}\n\n", text));
+}
+
+asio::awaitable<void> Exchange::send_comment(std::string_view text) {
+  return send_bytes(fmt::format(": {}\n\n", text));
+}
+
+asio::awaitable<void> Exchange::send_bytes(std::string text) {
   expect_progress();
   if (is_chunked_) {
-    co_await asio::async_write(stream_, http::make_chunk(asio::buffer(event)), asio::use_awaitable);
+    co_await asio::async_write(stream_, http::make_chunk(asio::buffer(text)), asio::use_awaitable);
   } else {
-    co_await asio::async_write(stream_, asio::buffer(event), asio::use_awaitable);
+    co_await asio::async_write(stream_, asio::buffer(text), asio::use_awaitable);
   }
 }
 

@@ -31,7 +31,7 @@ HttpError protocol_error(http::status status, std::string code, std::string mess
 // client can be told.
 class ReadDeadline {
  public:
-  ReadDeadline(TcpStream& stream, std::chrono::milliseconds patience)
+  ReadDeadline(ClientStream& stream, std::chrono::milliseconds patience)
       : timer_(stream.get_executor(), patience), state_(std::make_shared<State>()) {
     timer_.async_wait([&stream, state = state_](const error_code& error) {
       if (error || !state->is_armed) return;
@@ -76,6 +76,27 @@ std::optional<HttpError> describe_read_error(const error_code& error, bool has_t
   }
   return std::nullopt;
 }
+
+// Counts an exchange while it lives, and its answer at the end.
+class ActiveExchange {
+ public:
+  ActiveExchange(ServerMetrics* metrics, const Exchange& exchange) : metrics_(metrics), exchange_(exchange) {
+    if (metrics_ == nullptr) return;
+    metrics_->count_request();
+    metrics_->count_active(1);
+  }
+  ~ActiveExchange() {
+    if (metrics_ == nullptr) return;
+    metrics_->count_active(-1);
+    if (exchange_.has_started()) metrics_->count_response(static_cast<unsigned>(exchange_.status()));
+  }
+  ActiveExchange(const ActiveExchange&) = delete;
+  ActiveExchange& operator=(const ActiveExchange&) = delete;
+
+ private:
+  ServerMetrics* metrics_;
+  const Exchange& exchange_;
+};
 
 void log_access(const Exchange& exchange, std::chrono::steady_clock::time_point start) {
   const auto ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -128,7 +149,31 @@ Status HttpServer::listen(const std::string& host, uint16_t port) {
 
 std::string HttpServer::url() const {
   const bool is_ipv6 = host_.find(':') != std::string::npos;
-  return is_ipv6 ? fmt::format("http://[{}]:{}", host_, port_) : fmt::format("http://{}:{}", host_, port_);
+  return fmt::format("{}://{}{}{}:{}", tls_ ? "https" : "http", is_ipv6 ? "[" : "", host_, is_ipv6 ? "]" : "", port_);
+}
+
+Status HttpServer::use_tls(const std::string& certificate_file, const std::string& key_file) {
+  auto context = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_server);
+  error_code error;
+  context->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 |
+                       asio::ssl::context::no_tlsv1_1);
+  context->use_certificate_chain_file(certificate_file, error);
+  if (error) {
+    return fail(
+        Error::invalid(fmt::format("--ssl-certfile {} cannot be used: {}. A PEM file with the certificate, then "
+                                   "those that signed it, is needed.",
+                                   certificate_file, error.message()),
+                       "--ssl-certfile"));
+  }
+  context->use_private_key_file(key_file, asio::ssl::context::pem, error);
+  if (error) {
+    return fail(Error::invalid(fmt::format("--ssl-keyfile {} cannot be used: {}. The certificate's private key as PEM, "
+                                           "without a pass phrase, is needed.",
+                                           key_file, error.message()),
+                               "--ssl-keyfile"));
+  }
+  tls_ = std::move(context);
+  return {};
 }
 
 void HttpServer::start() { asio::co_spawn(io_, accept_connections(), asio::detached); }
@@ -150,13 +195,13 @@ asio::awaitable<void> HttpServer::accept_connections() {
       asio::co_spawn(io_, refuse_connection(std::move(socket)), asio::detached);
       continue;
     }
-    connections_.push_back({.stream = TcpStream(std::move(socket))});
+    connections_.push_back({.stream = ClientStream(std::move(socket), tls_.get())});
     asio::co_spawn(io_, run_connection(std::prev(connections_.end())), asio::detached);
   }
 }
 
 asio::awaitable<void> HttpServer::refuse_connection(tcp::socket socket) {
-  TcpStream stream(std::move(socket));
+  boost::beast::tcp_stream stream(std::move(socket));
   stream.expires_after(std::chrono::seconds(1));
   const std::string answer =
       "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Type: "
@@ -169,7 +214,7 @@ asio::awaitable<void> HttpServer::refuse_connection(tcp::socket socket) {
 
 asio::awaitable<void> HttpServer::run_connection(ConnectionPlace place) {
   try {
-    co_await serve_requests(*place);
+    if (co_await shake_hands(*place)) co_await serve_requests(*place);
   } catch (const boost::system::system_error& error) {
     spdlog::debug("connection ended: {}", error.code().message());  // the client went away
   } catch (const std::exception& exception) {
@@ -178,6 +223,14 @@ asio::awaitable<void> HttpServer::run_connection(ConnectionPlace place) {
   error_code ignored;
   place->stream.socket().shutdown(tcp::socket::shutdown_both, ignored);
   connections_.erase(place);
+}
+
+asio::awaitable<bool> HttpServer::shake_hands(Connection& connection) {
+  if (!connection.stream.is_tls()) co_return true;
+  connection.stream.expires_after(limits_.request_timeout);
+  const auto [error] = co_await connection.stream.handshake(asio::as_tuple(asio::use_awaitable));
+  if (error) spdlog::debug("no TLS connection: {}", error.message());
+  co_return !error;
 }
 
 asio::awaitable<void> HttpServer::serve_requests(Connection& connection) {
@@ -227,6 +280,7 @@ asio::awaitable<bool> HttpServer::serve_one(Connection& connection, boost::beast
   deadline.reset();
   Exchange exchange(server_, connection.stream, parser.release(), limits_);
   if (fault || is_draining_) exchange.close_after();
+  const ActiveExchange active(server_.metrics.get(), exchange);
   std::optional<std::string> internal_error;
   try {
     if (fault) {

@@ -25,6 +25,9 @@ class HttpServer {
   static Result<std::unique_ptr<HttpServer>> bind(boost::asio::io_context& io, ServerContext& server,
                                                   const ServerLimits& limits, const std::string& host, uint16_t port);
 
+  // From now on connections speak TLS with this certificate chain and key (PEM); before start().
+  Status use_tls(const std::string& certificate_file, const std::string& key_file);
+
   // Starts to accept.
   void start();
 
@@ -39,7 +42,7 @@ class HttpServer {
 
  private:
   struct Connection {
-    TcpStream stream;
+    ClientStream stream;
     bool is_busy = false;  // a request has begun to arrive
   };
   using ConnectionPlace = std::list<Connection>::iterator;
@@ -48,6 +51,7 @@ class HttpServer {
   Status listen(const std::string& host, uint16_t port);
   boost::asio::awaitable<void> accept_connections();
   boost::asio::awaitable<void> run_connection(ConnectionPlace place);
+  boost::asio::awaitable<bool> shake_hands(Connection& connection);
   boost::asio::awaitable<void> serve_requests(Connection& connection);
   boost::asio::awaitable<void> refuse_connection(boost::asio::ip::tcp::socket socket);
   boost::asio::awaitable<bool> serve_one(Connection& connection, boost::beast::flat_buffer& buffer);
@@ -57,6 +61,7 @@ class HttpServer {
   ServerContext& server_;
   ServerLimits limits_;
   boost::asio::ip::tcp::acceptor acceptor_;
+  std::unique_ptr<boost::asio::ssl::context> tls_;  // nullptr: plain
   std::list<Connection> connections_;
   std::string host_;
   uint16_t port_ = 0;

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/routes/route_list.h"
+
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -31,8 +33,9 @@ class ScriptedGateway final : public RequestGateway {
   }
   Status submit(GenerationRequest request, std::function<void(const TokenEvent&)> on_event) override {
     const std::lock_guard lock(mutex_);
-    if (is_full_) return fail(Error::unavailable("The queue is full."));
-    last_request_ = request;
+    if (is_full_) return fail(Error{ErrorKind::kTooManyWaiting, "The queue is full.", {}});
+    requests_.push_back(request);
+    changed_.notify_all();
     threads_.emplace_back(
         [this, request = std::move(request), on_event = std::move(on_event)] { run(request, on_event); });
     return {};
@@ -68,7 +71,15 @@ class ScriptedGateway final : public RequestGateway {
   }
   GenerationRequest last_request() {
     const std::lock_guard lock(mutex_);
-    return last_request_;
+    return requests_.back();
+  }
+  std::vector<GenerationRequest> requests() {
+    const std::lock_guard lock(mutex_);
+    return requests_;
+  }
+  void wait_for_requests(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return requests_.size() >= count; });
   }
   void set_full(bool is_full) {
     const std::lock_guard lock(mutex_);
@@ -103,7 +114,7 @@ class ScriptedGateway final : public RequestGateway {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::string> aborted_;
-  GenerationRequest last_request_;
+  std::vector<GenerationRequest> requests_;
   bool is_full_ = false;
   bool is_endless_ = false;
   std::optional<PauseMode> pause_mode_;
@@ -339,11 +350,21 @@ TEST_F(HttpServerTest, WrongFieldsAreNamed) {
       {R"("stop":7})", "stop"},
       {R"("stop":""})", "stop"},
       {R"("stop":["a",1]})", "stop"},
-      {R"("n":2})", "n"},
+      {R"("n":0})", "n"},
+      {R"("n":129})", "n"},
       {R"("best_of":5})", "best_of"},
-      {R"("logprobs":1})", "logprobs"},
-      {R"("logit_bias":{"5":1}})", "logit_bias"},
-      {R"("echo":true})", "echo"},
+      {R"("logprobs":21})", "logprobs"},
+      {R"("logit_bias":{"4096":1}})", "logit_bias"},
+      {R"("logit_bias":{"5":101}})", "logit_bias"},
+      {R"("logit_bias":{"5":1,"05":1}})", "twice"},
+      {R"("logit_bias":[5]})", "logit_bias"},
+      {R"("repetition_penalty":0})", "repetition_penalty"},
+      {R"("frequency_penalty":2.5})", "frequency_penalty"},
+      {R"("echo":1})", "echo"},
+      {R"("priority":"high"})", "priority"},
+      {R"("deadline_ms":0})", "deadline_ms"},
+      {R"("cache_salt":5})", "cache_salt"},
+      {R"("prompt_logprobs":1,"stream":true})", "prompt_logprobs"},
       {R"("stream":"yes"})", "stream"},
       {R"("stream_options":{"include_usage":"True"}})", "include_usage"},
       {R"("stop_token_ids":[4096]})", "stop_token_ids"},
@@ -358,7 +379,8 @@ TEST_F(HttpServerTest, WrongPromptsAndModels) {
   EXPECT_THAT(refusal("/v1/completions", R"({"model":"mini","prompt":""})"), HasSubstr("prompt: is empty"));
   EXPECT_THAT(refusal("/v1/completions", R"({"model":"mini","prompt":[]})"), HasSubstr("prompt: is empty"));
   EXPECT_THAT(refusal("/v1/completions", R"({"model":"mini","prompt":[4096]})"), HasSubstr("holds 4096"));
-  EXPECT_THAT(refusal("/v1/completions", R"({"model":"mini","prompt":["a","b"]})"), HasSubstr("one a request"));
+  EXPECT_THAT(refusal("/v1/completions", R"({"model":"mini","prompt":["a",5]})"), HasSubstr("mixes"));
+  EXPECT_THAT(refusal("/v1/completions", R"({"model":"mini","prompt":["a",""]})"), HasSubstr("is empty"));
   EXPECT_THAT(refusal("/v1/completions", R"({"model":"other","prompt":"a"})", "HTTP/1.1 404"), HasSubstr("'other'"));
   EXPECT_THAT(refusal("/v1/completions", R"({"prompt":"a"})"), HasSubstr("model: is missing"));
   EXPECT_THAT(refusal("/v1/completions",
@@ -403,7 +425,7 @@ TEST_F(HttpServerTest, LoadingStoppingAndFullAreUnavailable) {
   start();
   gateway_.set_full(true);
   EXPECT_THAT(ask(post("/v1/completions", R"({"model":"mini","prompt":"a"})")),
-              testing::AllOf(testing::StartsWith("HTTP/1.1 503"), HasSubstr("Retry-After")));
+              testing::AllOf(testing::StartsWith("HTTP/1.1 429"), HasSubstr("Retry-After"), HasSubstr("queue_full")));
   context_.gateway = nullptr;
   EXPECT_THAT(ask("GET /health HTTP/1.1\r\nHost: x\r\n\r\n"),
               testing::AllOf(testing::StartsWith("HTTP/1.1 503"), HasSubstr("being loaded")));
@@ -413,6 +435,125 @@ TEST_F(HttpServerTest, LoadingStoppingAndFullAreUnavailable) {
   context_.gateway = &gateway_;
   context_.is_stopping = true;
   EXPECT_THAT(ask("GET /health HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr("stopping"));
+}
+
+TEST_F(HttpServerTest, ChoicesOfSeveralPromptsAreNumberedAndForked) {
+  start();
+  const auto body =
+      answer_of("/v1/completions", R"({"model":"mini","prompt":["a b","c"],"n":2,"max_tokens":3,"seed":7})");
+  ASSERT_EQ(body.at("choices").as_array().size(), 4u);
+  for (int64_t index = 0; index < 4; ++index)
+    EXPECT_EQ(body.at("choices").at(static_cast<size_t>(index)).at("index"), index);
+  EXPECT_EQ(body.at("usage").at("completion_tokens").as_int64(), 12);
+  const auto requests = gateway_.requests();
+  ASSERT_EQ(requests.size(), 4u);
+  EXPECT_EQ(requests[0].fork_of, "");
+  EXPECT_EQ(requests[1].fork_of, requests[0].request_id);
+  EXPECT_EQ(requests[1].prompt_ids, requests[0].prompt_ids);
+  EXPECT_EQ(requests[2].fork_of, "");
+  EXPECT_EQ(requests[3].sampling.seed, 10u);
+  // Once per prompt.
+  EXPECT_EQ(body.at("usage").at("prompt_tokens").as_int64(),
+            static_cast<int64_t>(requests[0].prompt_ids.size() + requests[2].prompt_ids.size()));
+}
+
+TEST_F(HttpServerTest, OptionsReachTheEngine) {
+  start();
+  answer_of("/v1/completions",
+            R"({"model":"mini","prompt":"a","max_tokens":1,"logit_bias":{"17":-5.5,"3":2},"repetition_penalty":1.5,
+                "frequency_penalty":0.5,"presence_penalty":-1,"priority":3,"cache_salt":"mine","deadline_ms":60000,
+                "logprobs":2,"min_tokens":1})");
+  const GenerationRequest request = gateway_.last_request();
+  ASSERT_EQ(request.sampling.biases.size(), 2u);
+  EXPECT_EQ(request.sampling.biases[0].id, 3);
+  EXPECT_EQ(request.sampling.biases[1].bias, -5.5f);
+  EXPECT_EQ(request.sampling.repetition_penalty, 1.5f);
+  EXPECT_EQ(request.sampling.frequency_penalty, 0.5f);
+  EXPECT_EQ(request.sampling.presence_penalty, -1.0f);
+  EXPECT_EQ(request.priority, 3);
+  EXPECT_EQ(request.cache_salt, "mine");
+  EXPECT_EQ(request.deadline, std::chrono::milliseconds(60000));
+  EXPECT_TRUE(request.wants_log_probability);
+  EXPECT_EQ(request.num_top_logits, 2);
+}
+
+TEST_F(HttpServerTest, KeysGuardEveryRouteButLiveHealth) {
+  context_.api_key = "k-1";
+  context_.admin_key = "k-2";
+  start();
+  const auto status = [&](const std::string& method, const std::string& path, const std::string& header) {
+    const std::string answer = ask(method + " " + path + " HTTP/1.1\r\nHost: x\r\n" + header +
+                                   "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
+    return answer.substr(9, 3);
+  };
+  const std::string key = "Authorization: Bearer k-1\r\n", admin = "Authorization: bearer k-2\r\n";
+  for (const Route& route : route_list()) {
+    const std::string method(boost::beast::http::to_string(route.method));
+    const std::string path = std::string(route.path) + (route.path.ends_with('/') ? "mini" : "");
+    if (route.access == RouteAccess::kOpen) {
+      EXPECT_EQ(status(method, path, ""), "200") << path;
+      continue;
+    }
+    for (const char* wrong : {"", "Authorization: Bearer k-3\r\n", "Authorization: k-1\r\n", "X-Api-Key: k-1\r\n",
+                              "Authorization: Bearer \r\n", "Authorization: Bearer k-11\r\n"})
+      EXPECT_EQ(status(method, path, wrong), "401") << path << " " << wrong;
+    EXPECT_NE(status(method, path, admin), "401") << path;
+    EXPECT_EQ(status(method, path, key) == "401", route.access == RouteAccess::kAdmin) << path;
+  }
+  EXPECT_EQ(status("GET", "/nowhere", ""), "401");
+  EXPECT_EQ(status("GET", "/nowhere", key), "404");
+  EXPECT_THAT(ask("OPTIONS /generate HTTP/1.1\r\nHost: x\r\n\r\n"), testing::StartsWith("HTTP/1.1 401"));
+}
+
+TEST_F(HttpServerTest, BrowsersMayAskAcrossOrigins) {
+  context_.cors_origin = "https://app.example";
+  context_.api_key = "k-1";
+  start();
+  EXPECT_THAT(
+      ask("OPTIONS /generate HTTP/1.1\r\nHost: x\r\n\r\n"),
+      testing::AllOf(testing::StartsWith("HTTP/1.1 204"), HasSubstr("Access-Control-Allow-Origin: https://app.example"),
+                     HasSubstr("Access-Control-Allow-Headers: authorization, content-type")));
+}
+
+TEST_F(HttpServerTest, ControlRoutesDoWhatTheySay) {
+  start();
+  EXPECT_THAT(ask(post("/flush_cache", "")), testing::StartsWith("HTTP/1.1 200"));
+  gateway_.is_busy_ = true;
+  EXPECT_THAT(ask("GET /flush_cache HTTP/1.1\r\nHost: x\r\n\r\n"), testing::StartsWith("HTTP/1.1 409"));
+  EXPECT_THAT(ask(post("/flush_cache?timeout=0.05", "")), testing::StartsWith("HTTP/1.1 409"));
+  EXPECT_THAT(ask(post("/flush_cache?timeout=x", "")), testing::StartsWith("HTTP/1.1 400"));
+  EXPECT_THAT(refusal("/abort_request", R"({"rid":""})"), HasSubstr("abort_all"));
+  EXPECT_THAT(ask(post("/abort_request", R"({"rid":"nobody"})")), testing::StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(gateway_.num_aborted(), 0u);
+  EXPECT_THAT(ask(post("/abort_request", R"({"abort_all":true})")), testing::StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(gateway_.num_aborted(), 1u);
+  EXPECT_THAT(refusal("/pause_generation", R"({"mode":"now"})"), HasSubstr("mode"));
+  EXPECT_THAT(ask(post("/pause_generation", R"({"mode":"in_place"})")), testing::StartsWith("HTTP/1.1 200"));
+  EXPECT_TRUE(gateway_.state().is_paused);
+  EXPECT_THAT(ask(post("/continue_generation", "")), testing::StartsWith("HTTP/1.1 200"));
+  EXPECT_FALSE(gateway_.state().is_paused);
+}
+
+TEST_F(HttpServerTest, TextsAndIdsGoBothWays) {
+  start();
+  const auto ids = answer_of("/v1/tokenize", R"({"prompt":"the quick brown fox"})").at("tokens");
+  EXPECT_EQ(answer_of("/detokenize", "{\"tokens\":" + boost::json::serialize(ids) + "}").at("text").as_string(),
+            "the quick brown fox");
+  EXPECT_THAT(refusal("/v1/detokenize", R"({"tokens":[4096]})"), HasSubstr("tokens"));
+  EXPECT_THAT(refusal("/v1/tokenize", "{}"), HasSubstr("prompt: is missing"));
+}
+
+TEST_F(HttpServerTest, TheNamedRequestIsAborted) {
+  gateway_.set_endless(true);
+  start();
+  Client client(server_->port());
+  client.send(post("/generate", R"({"text":"a","rid":"job-1","sampling_params":{"max_new_tokens":100}})"));
+  gateway_.wait_for_requests(1);
+  ask(post("/abort_request", R"({"rid":"job-11"})"));
+  ask(post("/abort_request", R"({"rid":"job-"})"));
+  EXPECT_EQ(gateway_.num_aborted(), 0u);
+  ask(post("/abort_request", R"({"rid":"job-1"})"));
+  EXPECT_THAT(client.read_answer(), testing::AllOf(HasSubstr("\"type\":\"abort\""), HasSubstr("\"id\":\"job-1\"")));
 }
 
 TEST_F(HttpServerTest, LimitsOfHeadAndBody) {

@@ -2,13 +2,19 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/json/object.hpp>
 
 #include "conversation/chat_template.h"
 #include "engine/request_gateway.h"
+#include "server/live_generations.h"
+#include "server/server_metrics.h"
 #include "tokenizer/tokenizer.h"
 
 namespace gimbal {
@@ -31,8 +37,19 @@ struct ServerContext {
   std::atomic<RequestGateway*> gateway{nullptr};
   std::atomic<bool> is_stopping{false};
   std::atomic<int64_t> context_length{0};  // known with the gateway
-  boost::json::object info;                // for /server_info; complete before the gateway is set
-  boost::asio::thread_pool workers{1};     // long texts are encoded here, not on the I/O thread
+  // Keys; empty: none is asked for. Never shown.
+  std::string api_key = {};
+  std::string admin_key = {};
+  std::string cors_origin = {};
+  std::optional<std::chrono::milliseconds> request_deadline = {};  // of every answer
+  bool streams_increments = false;                                 // /generate sends what is new
+  bool has_proven_token = false;                                   // a token has come out since the start
+  std::unique_ptr<ServerMetrics> metrics;                          // may be nullptr
+  std::vector<RankReport> reports = {};                            // last known, for /metrics
+  std::chrono::steady_clock::time_point reports_time = {};
+  LiveGenerations live = {};            // for /abort_request; I/O thread only
+  boost::json::object info;             // for /server_info; complete before the gateway is set
+  boost::asio::thread_pool workers{1};  // long texts are encoded here, not on the I/O thread
 };
 
 }  // namespace gimbal

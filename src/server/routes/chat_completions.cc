@@ -16,12 +16,22 @@ namespace {
 namespace asio = boost::asio;
 
 // What read_chat_request reads.
-constexpr std::array<std::string_view, 4> kConversationFields = {"messages", "tools", "chat_template_kwargs",
-                                                                 "add_generation_prompt"};
+constexpr std::array<std::string_view, 5> kConversationFields = {"messages", "tools", "chat_template_kwargs",
+                                                                 "add_generation_prompt", "continue_final_message"};
+
+constexpr int64_t kMostTopLogProbs = 20;
+
+void read_log_probabilities(FieldReader& fields, GenerationOptions& options) {
+  options.wants_log_probability = fields.boolean("logprobs", false);
+  const auto top = fields.optional_integer("top_logprobs", 0, kMostTopLogProbs);
+  options.num_top_logits = top.value_or(0);
+  if (options.num_top_logits > 0 && !options.wants_log_probability)
+    fields.refuse("top_logprobs", "needs logprobs true");
+}
 
 void refuse_chat_extras(FieldReader& fields) {
-  fields.only_boolean("logprobs", false);
-  fields.only_number("top_logprobs", 0);
+  fields.only_absent("prompt_logprobs");
+  fields.only_boolean("echo", false);
   fields.only_absent("modalities");
   fields.only_absent("audio");
   fields.only_absent("reasoning_effort");
@@ -57,6 +67,7 @@ asio::awaitable<void> handle_chat_completions(Exchange& exchange) {
   FieldReader fields(*body);
   if (const auto wrong_model = check_model(fields, server)) co_return co_await exchange.send_error(*wrong_model);
   OpenAiRequest request = read_openai_fields(fields, server);
+  read_log_probabilities(fields, request.options);
   refuse_chat_extras(fields);
   fields.ignore(kConversationFields);
   fields.refuse_unknown();
@@ -67,14 +78,21 @@ asio::awaitable<void> handle_chat_completions(Exchange& exchange) {
   const std::vector<PromptSegment> segments = render_chat(server.chat_template, chat->messages, chat->options);
   auto ids = co_await encode_chat(server, segments);
   if (!ids) co_return co_await exchange.send_error(ids.error());
-  auto generation = start_generation(exchange, {.prompt_ids = std::move(*ids),
-                                                .options = std::move(request.options),
-                                                .max_tokens = request.max_tokens,
-                                                .default_max_tokens = server.context_length,
-                                                .request_id = exchange.request_id()});
+  OpenAiAnswer form{.is_chat = true,
+                    .stream = request.stream,
+                    .include_usage = request.include_usage,
+                    .continuous_usage = request.continuous_usage,
+                    .log_probabilities = request.options.wants_log_probability,
+                    .num_choices = request.num_choices};
+  GenerationStart start{.options = std::move(request.options),
+                        .max_tokens = request.max_tokens,
+                        .default_max_tokens = server.context_length,
+                        .num_choices = request.num_choices};
+  start.prompts.push_back(std::move(*ids));
+  auto generation = start_generation(exchange, std::move(start));
   if (!generation) co_return co_await exchange.send_error(generation.error());
-  co_await answer_openai(exchange, std::move(*generation),
-                         {.is_chat = true, .stream = request.stream, .include_usage = request.include_usage});
+  const auto names = name_choices(server, **generation, names_of(request), request.num_choices);
+  co_await answer_openai(exchange, std::move(*generation), std::move(form));
 }
 
 }  // namespace gimbal
