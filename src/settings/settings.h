@@ -37,7 +37,6 @@ struct Settings {
   std::string ssl_keyfile;                    // --ssl-keyfile
   std::string cors_origin;                    // --cors-origin
   bool incremental_streaming_output = false;  // --incremental-streaming-output
-  std::string trace_file;                     // --trace-file
 
   // Memory and scheduling
   int64_t context_length = -1;        // --context-length; -1: max_position_embeddings

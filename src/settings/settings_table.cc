@@ -207,13 +207,6 @@ const std::vector<Setting> kTable = {
      .commands = kServe,
      .section = "Server",
      .doc = "/generate streams what is new instead of the text so far."},
-    {.flag = "--trace-file",
-     .member = &Settings::trace_file,
-     .default_value = "",
-     .commands = kServe | kGenerate,
-     .section = "Server",
-     .doc = "Write the steps of every rank as a Chrome trace (chrome://tracing, Perfetto).",
-     .placeholder = "FILE"},
 
     // Memory and scheduling
     {.flag = "--context-length",

@@ -32,7 +32,7 @@ class Server:
         self.changed = threading.Condition()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
-        self.port = int(re.search(r"listening on http://\S+:(\d+)", self.wait_for_line("listening on")).group(1))
+        self.port = int(re.search(r"listening on https?://\S+:(\d+)", self.wait_for_line("listening on")).group(1))
 
     def _read(self):
         for line in self.process.stderr:
