@@ -1,4 +1,4 @@
-// ServerMetrics: what /metrics shows, under SGLang's names where they have a meaning here; docs/metrics.md lists them.
+// ServerMetrics: what /metrics shows, under SGLang's names where they have a meaning here.
 #pragma once
 
 #include <cstdint>
