@@ -100,7 +100,7 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 class ServeRun {
  public:
   ServeRun(const Settings& settings, const ModelConfig& config, MpiSession* mpi)
-      : settings_(settings), signals_(io_, SIGTERM, SIGINT), config_(config), mpi_(mpi) {}
+      : settings_(settings), config_(config), mpi_(mpi), signals_(io_, SIGTERM, SIGINT) {}
 
   Status run() {
     GIMBAL_RETURN_IF_ERROR(prepare());
@@ -129,6 +129,7 @@ class ServeRun {
       std::_Exit(exit_code(failure_->kind));
     }
     if (engine_) engine_->stop();
+    context_.workers.join();  // nothing is sent to the I/O thread any more
     if (failure_) return fail(*failure_);
     spdlog::info("stopped");
     return {};
@@ -288,14 +289,15 @@ class ServeRun {
   }
 
   const Settings& settings_;
-  asio::io_context io_{1};
-  asio::signal_set signals_;
   ModelConfig config_;
   MpiSession* mpi_;  // not owned; nullptr: ranks are threads
   std::optional<Tokenizer> tokenizer_;
   std::vector<std::string> notes_;
-  ServerContext context_;
   std::unique_ptr<Engine> engine_;
+  ServerContext context_;
+  // Ends before all that exchanges use: those that were cut off end with it.
+  asio::io_context io_{1};
+  asio::signal_set signals_;
   std::unique_ptr<HttpServer> server_;
   std::optional<Error> failure_;
   ServiceNotifier notifier_;

@@ -28,8 +28,16 @@ using testing::HasSubstr;
 class ScriptedGateway final : public RequestGateway {
  public:
   explicit ScriptedGateway(std::vector<TokenId> script) : script_(std::move(script)) {}
-  ~ScriptedGateway() override {
+  ~ScriptedGateway() override { end(); }
+  // Aborts what runs and joins: no event comes afterwards.
+  void end() {
+    {
+      const std::lock_guard lock(mutex_);
+      for (const GenerationRequest& request : requests_) aborted_.push_back(request.request_id);
+      changed_.notify_all();
+    }
     for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
   }
   Status submit(GenerationRequest request, std::function<void(const TokenEvent&)> on_event) override {
     const std::lock_guard lock(mutex_);
@@ -186,6 +194,8 @@ class HttpServerTest : public testing::Test {
       io_.stop();
     });
     if (thread_.joinable()) thread_.join();
+    gateway_.end();
+    context_.workers.join();
   }
   void start() {
     auto server = HttpServer::bind(io_, context_, limits_, "127.0.0.1", 0);
@@ -213,11 +223,11 @@ class HttpServerTest : public testing::Test {
     return boost::json::parse(answer.substr(answer.find("\r\n\r\n") + 4));
   }
 
-  asio::io_context io_{1};
   Tokenizer tokenizer_;
   ScriptedGateway gateway_;
   ServerContext context_;
   ServerLimits limits_;
+  asio::io_context io_{1};  // ends before all that exchanges use
   std::unique_ptr<HttpServer> server_;
   std::thread thread_;
 };

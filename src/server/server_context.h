@@ -26,6 +26,7 @@ struct SamplingDefaults {
   int64_t top_k = 0;
 };
 
+// Must outlive the io_context of the server: exchanges that are cut off use it when they end.
 struct ServerContext {
   const Tokenizer* tokenizer = nullptr;
   ChatTemplateKind chat_template = ChatTemplateKind::kKimiK2;
